@@ -213,7 +213,10 @@ mod tests {
         job::{Job, Numbers},
     };
     use passmuster::emulator::{Emulator, EmulatorOptions};
-    use passmuster_collectives::plan::{Script, Step};
+    use passmuster_collectives::{
+        algorithms::Registry,
+        plan::{Script, Step},
+    };
 
     const DEADLINE: Duration = Duration::from_secs(60);
 
@@ -234,9 +237,9 @@ mod tests {
 
     /// Does a job, and spoils a bit of a region on rank 1; what is wrong then.
     fn wrong(workload: Workload, name: &str, spoil: Option<Region>) -> Option<String> {
-        let mut machine = Emulator::new(EmulatorOptions::default());
+        let mut machine = Emulator::new(EmulatorOptions::of(&Registry::built_in()));
         let devices = Devices::of(&machine, 2);
-        let job: Job = Contender::find(&workload, name).unwrap().job(&workload, 1, &devices).unwrap();
+        let job: Job = Contender::find(&Registry::built_in(), &workload, name).unwrap().job(&workload, 1, &devices).unwrap();
         let group = machine.open_group(2, &job.buffers).unwrap();
         let plans = [job.fill(Numbers::Integers), job.plans[0].clone()];
         let steps = plans.map(|plan| Step::Enqueue { group, stream: 0, plan: Arc::new(plan) }).to_vec();

@@ -1,6 +1,6 @@
 //! Contenders: who is timed on a workload, by name.
 
-use std::collections::BTreeSet;
+use std::{collections::BTreeSet, sync::Arc};
 
 use super::{
     MatmulWorkload, Scenario, Torch, Workload,
@@ -9,7 +9,7 @@ use super::{
     scenarios::{Fsdp, How, Multiplier, OverlapContender, Pipeline},
 };
 use passmuster_collectives::{
-    algorithms::{self, Algorithm, Target},
+    algorithms::{Algorithm, Registry, Target},
     kernels::FOREIGN,
     machine::MachineError,
     plan::Build,
@@ -19,12 +19,12 @@ use passmuster_collectives::{
 pub const IN_PROCESSES: &str = "@processes";
 
 /// One way to do a workload.
-#[derive(Clone, Copy)]
+#[derive(Clone)]
 pub enum Contender {
     /// A collective.
-    Algorithm(&'static dyn Algorithm),
+    Algorithm(Arc<dyn Algorithm>),
     /// The same with each rank in a process of its own, not a thread of one.
-    InProcesses(&'static dyn Algorithm),
+    InProcesses(Arc<dyn Algorithm>),
     /// A product of a gathered matrix.
     Multiplier(Multiplier),
     /// A product and a gather that have nothing to do with each other.
@@ -50,8 +50,8 @@ pub enum ProcessKind {
     Python(u32),
 }
 
-impl From<&'static dyn Algorithm> for Contender {
-    fn from(algorithm: &'static dyn Algorithm) -> Contender {
+impl From<Arc<dyn Algorithm>> for Contender {
+    fn from(algorithm: Arc<dyn Algorithm>) -> Contender {
         Contender::Algorithm(algorithm)
     }
 }
@@ -61,9 +61,9 @@ impl Contender {
     ///
     /// # Errors
     /// Names those there are.
-    pub fn find(workload: &Workload, name: &str) -> Result<Contender, String> {
+    pub fn find(registry: &Registry, workload: &Workload, name: &str) -> Result<Contender, String> {
         if let Some(in_threads) = name.strip_suffix(IN_PROCESSES) {
-            let found = Contender::find(workload, in_threads)?;
+            let found = Contender::find(registry, workload, in_threads)?;
             return found
                 .in_processes()
                 .ok_or_else(|| format!("{name}: only collectives of ours, of NCCL and from elsewhere are timed with ranks in processes"));
@@ -73,13 +73,13 @@ impl Contender {
             return Ok(Contender::Torch(*torch));
         }
         match workload {
-            Workload::Collective(of) => algorithms::find(of.collective, name).map(Contender::Algorithm),
+            Workload::Collective(of) => registry.find(of.collective, name).map(Contender::Algorithm),
             Workload::Matmul(of) => match of.scenario {
                 Scenario::AllGatherMatmul | Scenario::MatmulReduceScatter => Multiplier::find(of.scenario, name).map(Contender::Multiplier),
                 Scenario::Overlap => name.parse().map(Contender::OverlapContender),
             },
             Workload::Fsdp(_) => name.parse().map(Contender::Fsdp),
-            Workload::Pipeline(_) => name.parse().map(Contender::Pipeline),
+            Workload::Pipeline(_) => Pipeline::find(registry, name).map(Contender::Pipeline),
         }
     }
 
@@ -88,7 +88,7 @@ impl Contender {
         match self {
             Contender::Algorithm(algorithm) if algorithm.is_foreign() => format!("{FOREIGN}{}", algorithm.name()),
             Contender::Algorithm(algorithm) => algorithm.name().into(),
-            Contender::InProcesses(algorithm) => Contender::Algorithm(*algorithm).name() + IN_PROCESSES,
+            Contender::InProcesses(algorithm) => Contender::Algorithm(algorithm.clone()).name() + IN_PROCESSES,
             Contender::Multiplier(multiplier) => multiplier.name().into(),
             Contender::OverlapContender(arm) => arm.name(),
             Contender::Fsdp(step) => step.name(),
@@ -98,16 +98,16 @@ impl Contender {
     }
 
     /// The algorithm of a collective.
-    pub fn algorithm(&self) -> Option<&'static dyn Algorithm> {
+    pub fn algorithm(&self) -> Option<&Arc<dyn Algorithm>> {
         match self {
-            Contender::Algorithm(algorithm) | Contender::InProcesses(algorithm) => Some(*algorithm),
+            Contender::Algorithm(algorithm) | Contender::InProcesses(algorithm) => Some(algorithm),
             _ => None,
         }
     }
 
     /// The same with its ranks in processes of their own; `None` for what is timed in one way only.
     pub fn in_processes(&self) -> Option<Contender> {
-        if let Contender::Algorithm(algorithm) = self { Some(Contender::InProcesses(*algorithm)) } else { None }
+        if let Contender::Algorithm(algorithm) = self { Some(Contender::InProcesses(algorithm.clone())) } else { None }
     }
 
     /// Where it runs a workload.
@@ -126,7 +126,7 @@ impl Contender {
     /// What it gathers beside products, as a gather alone; none where it does not.
     pub(super) fn gather(&self, workload: &Workload) -> Option<(OverlapContender, MatmulWorkload)> {
         let (gather, of) = match (self, workload) {
-            (Contender::OverlapContender(arm), Workload::Matmul(of)) => (arm.gather?, *of),
+            (Contender::OverlapContender(arm), Workload::Matmul(of)) => (arm.gather.clone()?, *of),
             (Contender::Fsdp(step), Workload::Fsdp(of)) => {
                 let gathered = of.shard() * of.dtype.size();
                 let (scenario, dtype, world) = (Scenario::Overlap, of.dtype, of.world);
@@ -150,7 +150,7 @@ impl Contender {
     pub(super) fn job(&self, workload: &Workload, copies: u32, devices: &Devices) -> Result<Job, MachineError> {
         let job = match (self, workload) {
             (Contender::Algorithm(algorithm) | Contender::InProcesses(algorithm), Workload::Collective(of)) => {
-                Job::of_collective(*algorithm, of, copies, &devices.target)
+                Job::of_collective(algorithm, of, copies, &devices.target)
             }
             (Contender::Multiplier(multiplier), Workload::Matmul(of)) => multiplier.job(of, copies, devices),
             (Contender::OverlapContender(arm), Workload::Matmul(of)) => arm.job(of, copies, devices),
@@ -174,14 +174,14 @@ mod tests {
     fn a_contender_in_processes_is_found_by_its_name() {
         let (collective, dtype, op) = (Collective::AllReduce, DType::BF16, ReduceOp::Sum);
         let workload: Workload = CollectiveWorkload { collective, dtype, op, world: 2, bytes: 1024 }.into();
-        let find = |name: &str| Contender::find(&workload, name);
+        let find = |name: &str| Contender::find(&Registry::built_in(), &workload, name);
         for name in ["two_shot", "nccl_ring"] {
             let threads = find(name).unwrap();
             let processes = find(&format!("{name}@processes")).unwrap();
             assert_eq!(threads.in_processes().unwrap().name(), processes.name());
             let environment = threads.algorithm().unwrap().environment();
             assert_eq!(
-                [threads, processes].map(|contender| contender.place(&workload)),
+                [&threads, &processes].map(|contender| contender.place(&workload)),
                 [ProcessKind::Machine(environment), ProcessKind::Ranks(environment, 2)]
             );
             assert_eq!(threads.modules(&workload), processes.modules(&workload));

@@ -50,7 +50,7 @@ mod tests {
     use super::*;
     use crate::{How, Late, MatmulWorkload, OverlapContender, Scenario, devices::Devices, method::delay};
     use passmuster::emulator::{Emulator, EmulatorOptions};
-    use passmuster_collectives::collective::DType;
+    use passmuster_collectives::{algorithms::Registry, collective::DType};
 
     /// The emulator has room for all blocks, so that every gather gets done, but one that takes longer than the blocks hold.
     #[test]
@@ -66,7 +66,7 @@ mod tests {
             out_of_place: false,
         };
         let see = |name: &str, in_place, microseconds| {
-            let mut machine = Emulator::new(EmulatorOptions::default());
+            let mut machine = Emulator::new(EmulatorOptions::of(&Registry::built_in()));
             let arm: OverlapContender = name.parse().unwrap();
             assert_eq!(arm.how, How::Gather);
             let mut job = arm.gather(&workload, in_place, &Devices::of(&machine, 2)).unwrap();

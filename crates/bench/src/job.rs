@@ -1,5 +1,7 @@
 //! Jobs: what a machine is given to time, whatever the scenario.
 
+use std::sync::Arc;
+
 use super::{CollectiveWorkload, verdicts::HostChecks};
 use passmuster_collectives::{
     algorithms::{self, Algorithm, Target},
@@ -125,7 +127,7 @@ impl Job {
     /// # Errors
     /// Why the algorithm cannot do it, or what is wrong with the call.
     pub(super) fn of_collective(
-        algorithm: &'static dyn Algorithm,
+        algorithm: &Arc<dyn Algorithm>,
         workload: &CollectiveWorkload,
         copies: u32,
         target: &Target,
@@ -191,6 +193,7 @@ mod tests {
     use super::*;
     use passmuster::emulator::{Emulator, EmulatorOptions};
     use passmuster_collectives::{
+        algorithms::Registry,
         machine::Machine,
         plan::{Script, Step},
     };
@@ -208,7 +211,7 @@ mod tests {
             promises: Vec::new(),
             verdicts: None,
         };
-        let mut machine = Emulator::new(EmulatorOptions::default());
+        let mut machine = Emulator::new(EmulatorOptions::of(&Registry::built_in()));
         let group = machine.open_group(2, &job.buffers).unwrap();
         let fill = Step::Enqueue { group, stream: 0, plan: Arc::new(job.fill(numbers)) };
         machine.run(&Script { steps: vec![fill] }, Duration::from_secs(60)).unwrap();

@@ -13,6 +13,7 @@ use passmuster::{
 };
 use passmuster_bootstrap::{BootstrapError, Rank, Secret, placement::OpenHub};
 use passmuster_collectives::{
+    algorithms::Registry,
     machine::{Blamed, How, Machine, MachineError, MachineInfo},
     plan::Departure,
 };
@@ -64,6 +65,7 @@ fn cores(list: &str) -> Option<usize> {
 
 /// Judges cases on ranks that are processes.
 pub(crate) struct ByRanks {
+    registry: Registry,
     /// None where the last one broke, and no other is there yet.
     machine: Option<Processes<Job>>,
     info: MachineInfo,
@@ -87,6 +89,7 @@ impl ByRanks {
     /// # Errors
     /// Where they do not come, or one of them cannot.
     pub(crate) fn open(
+        registry: &Registry,
         job: Job,
         again: Option<Again>,
         schedule: Option<Interleaving>,
@@ -94,7 +97,8 @@ impl ByRanks {
         silence: Duration,
     ) -> Result<ByRanks, MachineError> {
         let (info, environment) = (MachineInfo::default(), Environment::new());
-        let mut judge = ByRanks { machine: None, info, again, environment, schedule, deadline, silence, over: None };
+        let mut judge =
+            ByRanks { registry: registry.clone(), machine: None, info, again, environment, schedule, deadline, silence, over: None };
         judge.take(job)?;
         if judge.again.is_none()
             && let Some(note) = bound_to_few()
@@ -120,7 +124,7 @@ impl ByRanks {
 
     /// What the processes must have in their environment for a case.
     fn environment_of(&self, case: &Case) -> Environment {
-        if self.has_gpus() { case.environment() } else { Environment::new() }
+        if self.has_gpus() { case.environment(&self.registry) } else { Environment::new() }
     }
 
     /// Starts the processes anew where there are none, or in another environment.
@@ -165,13 +169,16 @@ impl ByRanks {
                 let verdict = self.struck(case, fault);
                 self.machine = None;
                 match before.left() {
-                    None => faults::named(case, verdict),
+                    None => faults::named(&self.registry, case, verdict),
                     Some(left) => {
                         Verdict { status: Status::Fail, reason: format!("{left} left behind by {fault}: {}", verdict.reason), ..verdict }
                     }
                 }
             }
-            Some(fault) => faults::named(case, self.struck(case, fault)),
+            Some(fault) => {
+                let verdict = self.struck(case, fault);
+                faults::named(&self.registry, case, verdict)
+            }
             None => self.run(case, self.deadline + self.extra(case), &mut |_| Ok(())),
         };
         // What a lost rank's process had is lost; on GPUs threads may be held up in a library.
@@ -196,6 +203,7 @@ impl ByRanks {
             return Verdict::without_checks(case.to_string(), Status::NotSupported, lacks);
         }
         let (schedule, environment) = (self.schedule.map(|schedule| schedule.to_string()), self.environment_of(case));
+        let registry = self.registry.clone();
         let machine = match self.machine(&environment) {
             Ok(machine) => machine,
             Err(over) => return Verdict::without_checks(case.to_string(), Status::NotRun, over),
@@ -203,7 +211,7 @@ impl ByRanks {
         if let Err(error) = prepare(machine) {
             return refused(case, &error);
         }
-        let mut verdict = case.judge(machine, &Settings { deadline, shared_pads: false, progress: &|_| {} });
+        let mut verdict = case.judge(machine, &Settings { registry: &registry, deadline, shared_pads: false, progress: &|_| {} });
         if verdict.status.is_finding() || verdict.status == Status::Inconclusive {
             verdict.schedule = schedule;
         }
@@ -214,6 +222,7 @@ impl ByRanks {
     fn struck(&mut self, case: &Case, fault: Fault) -> Verdict {
         let (Case::Collective(own), deadline) = (case, self.deadline) else { return self.run(case, self.deadline, &mut |_| Ok(())) };
         let sound = Case::Collective(CollectiveCase { fault: None, ..own.clone() });
+        let registry = self.registry.clone();
         let mut verdict = match fault {
             Fault::Departs { how: Departure::Stopped | Departure::Stalled, .. } => {
                 self.run(case, deadline.min(self.silence), &mut |_| Ok(()))
@@ -227,7 +236,7 @@ impl ByRanks {
             Fault::Garbage(rank) => self.run(&sound, deadline, &mut |machine| machine.befall(rank as usize, Mishap::Garbage)),
             Fault::Other { rank, field } => self.run(&sound, deadline, &mut |machine| {
                 let blocks = machine.waiting_blocks(own.world as usize, own.groups() as usize);
-                let other = ranks::another_call(own, field, blocks).map_err(|reason| MachineError::NotSupported { reason })?;
+                let other = ranks::another_call(&registry, own, field, blocks).map_err(|reason| MachineError::NotSupported { reason })?;
                 machine.mislead(rank as usize, other);
                 Ok(())
             }),
@@ -339,7 +348,7 @@ pub(crate) enum RankMachine {
 ///
 /// # Errors
 /// Where the job has failed; [`StartError::CannotRun`] where this machine does not have what a rank needs, of which the coordinator has been told.
-pub(crate) fn serve(rank: &Rank, machine: RankMachine) -> anyhow::Result<()> {
+pub(crate) fn serve(registry: &Registry, rank: &Rank, machine: RankMachine) -> anyhow::Result<()> {
     let declined = |error: MachineError| {
         if let Err(lost) = ranks::decline(rank, &error) {
             return anyhow::Error::from(lost);
@@ -360,7 +369,7 @@ pub(crate) fn serve(rank: &Rank, machine: RankMachine) -> anyhow::Result<()> {
         RankMachine::Cuda { options, local_rank, nodes } => {
             let library = options.library.clone();
             let mut machine = CudaMachine::open_rank(options, Box::new(rank.clone()), local_rank, nodes).map_err(declined)?;
-            load_wanted(&mut machine);
+            load_wanted(registry, &mut machine);
             Ok(ranks::serve(rank, &mut machine, &library)?)
         }
     }

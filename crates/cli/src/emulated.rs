@@ -18,8 +18,7 @@ use passmuster::{
     ledger,
 };
 use passmuster_collectives::{
-    algorithms::Target,
-    library::Library,
+    algorithms::{Registry, Target},
     machine::{Machine, MachineInfo, Waived},
 };
 
@@ -41,6 +40,7 @@ pub(crate) struct Emulated {
 
 /// How cases are judged.
 pub(crate) struct JudgeConfig {
+    registry: Registry,
     options: EmulatorOptions,
     /// At least one; that of the options is not used.
     schedules: Vec<Interleaving>,
@@ -82,8 +82,8 @@ pub(crate) type Trace = Mutex<Option<serde_json::Result<String>>>;
 
 impl Emulated {
     /// Judges under all of `schedules`, of which there is at least one. `deadline` is the wall time of one.
-    pub(crate) fn new(options: EmulatorOptions, schedules: Vec<Interleaving>, deadline: Duration) -> Emulated {
-        let how = JudgeConfig { options, schedules, deadline, trace: None, threads: processors() };
+    pub(crate) fn new(registry: Registry, options: EmulatorOptions, schedules: Vec<Interleaving>, deadline: Duration) -> Emulated {
+        let how = JudgeConfig { registry, options, schedules, deadline, trace: None, threads: processors() };
         Emulated { machine: Emulator::new(how.options.clone()), how }
     }
 
@@ -142,7 +142,7 @@ impl Judging for Emulated {
 fn judge_under_all(case: &Case, machine: &mut Emulator, how: &JudgeConfig) -> Verdict {
     let verdict = under_all(&how.schedules, |schedule| {
         machine.set_interleaving(schedule);
-        judge(case, machine, &how.options, how.deadline, false)
+        judge(&how.registry, case, machine, &how.options, how.deadline, false)
     });
     if let Some(to) = &how.trace
         && let Some(trace) = machine.take_trace()
@@ -218,21 +218,28 @@ pub(crate) fn in_threads<T: Sync, S, R: Send>(
 }
 
 /// One case, on groups of the same ranks that use one signal pad where `shared_pads` says so. After a panic `machine` is a new one.
-pub(crate) fn judge(case: &Case, machine: &mut Emulator, options: &EmulatorOptions, deadline: Duration, shared_pads: bool) -> Verdict {
-    let settings = Settings { deadline, shared_pads, progress: &|_| {} };
+pub(crate) fn judge(
+    registry: &Registry,
+    case: &Case,
+    machine: &mut Emulator,
+    options: &EmulatorOptions,
+    deadline: Duration,
+    shared_pads: bool,
+) -> Verdict {
+    let settings = Settings { registry, deadline, shared_pads, progress: &|_| {} };
     let judged = catch_unwind(AssertUnwindSafe(|| case.judge(machine, &settings)));
     let verdict = judged.unwrap_or_else(|panic| {
         *machine = Emulator::new(options.clone());
         worker::panicked(&case.to_string(), panic.as_ref())
     });
-    faults::named(case, verdict)
+    faults::named(registry, case, verdict)
 }
 
 /// The forms that these cases' kernels have and that were not compared with hardware, in a sentence; none where all were.
-pub(crate) fn not_compared(cases: &[Case]) -> Option<String> {
-    let library = Library::default();
+pub(crate) fn not_compared(registry: &Registry, cases: &[Case]) -> Option<String> {
+    let library = registry.library();
     let mut forms = BTreeSet::new();
-    let modules: BTreeSet<_> = cases.iter().flat_map(|case| case.modules(Target::default().waiting_blocks)).collect();
+    let modules: BTreeSet<_> = cases.iter().flat_map(|case| case.modules(registry, Target::default().waiting_blocks)).collect();
     for (module, build) in modules {
         // What the emulator cannot read has not run there, and the cases' verdicts say so.
         forms.extend(parsed(&library, &module, build).ok().map(|module| ledger::not_compared(&module)).into_iter().flatten());

@@ -4,12 +4,13 @@ use std::{
     cell::RefCell,
     collections::BTreeMap,
     path::{Path, PathBuf},
+    sync::Arc,
 };
 
 use anyhow::{Context, bail};
 use passmuster::emulator;
 use passmuster_collectives::{
-    algorithms::{self, Algorithm, Foreign},
+    algorithms::{Algorithm, Foreign, Registry},
     kernels::fnv1a64,
     library::Library,
     plan::Build,
@@ -53,9 +54,17 @@ pub(crate) struct ForeignArgs {
 /// Looks of one thread in one launch after which a bounded kernel traps: seconds, of a few hundred nanoseconds each.
 const MOST_LOOKS: u32 = 1 << 23;
 
+/// The algorithms that case ids are resolved against, and the PTX that they launch.
+pub(crate) struct Known {
+    pub(crate) registry: Registry,
+    pub(crate) library: Library,
+    /// Those of them that are kernels from elsewhere.
+    pub(crate) foreign: Vec<RegisteredKernel>,
+}
+
 /// A kernel from elsewhere, known to case ids.
 pub(crate) struct RegisteredKernel {
-    pub(crate) foreign: &'static Foreign,
+    pub(crate) foreign: Arc<Foreign>,
     /// The first of its PTX.
     pub(crate) ptx: PathBuf,
     /// Where the PTX of each of its modules is.
@@ -97,12 +106,20 @@ impl ForeignArgs {
         !self.specs.is_empty()
     }
 
-    /// Makes the kernels known and adds their PTX to the library.
+    /// The algorithms and the PTX of a registry, with these kernels beside them.
     ///
     /// # Errors
     /// A file that cannot be read or is too large, a specification that contradicts itself, PTX of which a kernel
     /// may come to what the emulator does not know where it is to run it, a kernel that is not there or takes other arguments.
-    pub(crate) fn register(&self, library: &mut Library, on: MachineKind) -> anyhow::Result<Vec<RegisteredKernel>> {
+    pub(crate) fn beside(&self, registry: &Registry, on: MachineKind) -> anyhow::Result<Known> {
+        self.beside_in(registry, registry.library(), on)
+    }
+
+    /// The same, with a library in which modules of the registry may be replaced.
+    ///
+    /// # Errors
+    /// As [`ForeignArgs::beside`].
+    pub(crate) fn beside_in(&self, registry: &Registry, mut library: Library, on: MachineKind) -> anyhow::Result<Known> {
         if self.specs.len() > 1
             && let Some(option) =
                 [self.ptx.is_some().then_some("--ptx"), self.kernel.is_some().then_some("--kernel")].into_iter().flatten().next()
@@ -110,24 +127,26 @@ impl ForeignArgs {
             bail!("{option} is for one --spec, {} are given: each may name its own in `module` and `entry`", self.specs.len());
         }
         if self.specs.is_empty() {
-            return Ok(Vec::new());
+            return Ok(Known { registry: registry.clone(), library, foreign: Vec::new() });
         }
-        let accepted = self.specs.iter().map(|spec| self.accept(spec, library, on)).collect::<anyhow::Result<Vec<_>>>()?;
+        let accepted = self.specs.iter().map(|spec| self.accept(spec, &mut library, on)).collect::<anyhow::Result<Vec<_>>>()?;
         let (foreigns, of_each): (Vec<_>, Vec<_>) =
             accepted.into_iter().map(|Accepted { foreign, ptx, modules, note }| (foreign, (ptx, modules, note))).unzip();
-        let known = algorithms::register(foreigns).map_err(|why| anyhow::anyhow!("{}: {why}", self.specs[0].display()))?;
+        let registry = registry.clone().with_foreign(foreigns).map_err(|why| anyhow::anyhow!("{}: {why}", self.specs[0].display()))?;
         let registered = |(foreign, (ptx, modules, note))| RegisteredKernel { foreign, ptx, modules, note };
-        Ok(known.into_iter().zip(of_each).map(registered).collect())
+        let before = registry.foreign().len() - of_each.len();
+        let foreign = registry.foreign()[before..].iter().cloned().zip(of_each).map(registered).collect();
+        Ok(Known { registry, library, foreign })
     }
 
     /// Reads a specification and the PTX of its modules, and holds them against each other.
     ///
     /// # Errors
-    /// As [`ForeignArgs::register`].
+    /// As [`ForeignArgs::beside`].
     pub(crate) fn accept(&self, spec: &Path, library: &mut Library, on: MachineKind) -> anyhow::Result<Accepted> {
         let described = input::text(spec, MOST_SPEC)?;
         let name = spec.display();
-        let beside = |file: &str| self.beside(spec, file);
+        let beside = |file: &str| self.file_beside(spec, file);
         // What a verdict rests on beside the specification's own text.
         let files: RefCell<BTreeMap<String, u64>> = RefCell::default();
         let contents = |file: &str| {
@@ -222,7 +241,7 @@ impl ForeignArgs {
     ///
     /// # Errors
     /// One outside the specification's folder, links followed, unless that is allowed; one that is not there.
-    fn beside(&self, spec: &Path, file: &str) -> anyhow::Result<PathBuf> {
+    fn file_beside(&self, spec: &Path, file: &str) -> anyhow::Result<PathBuf> {
         let folder = spec.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
         let path = spec.parent().unwrap_or(Path::new("")).join(file);
         if self.allow_outside {

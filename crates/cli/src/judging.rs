@@ -7,7 +7,7 @@ use passmuster::conformance::{
     supervisor::{SECOND_LOOKS, StartError, Supervisor, WorkerCommand},
     worker::Request,
 };
-use passmuster_collectives::machine::MachineInfo;
+use passmuster_collectives::{algorithms::Registry, machine::MachineInfo};
 
 use crate::{launch::Environment, progress::progress_bar, worker::Machine};
 
@@ -38,6 +38,7 @@ pub(crate) trait Judging {
 
 /// Judges cases in worker processes: one for each environment that cases ask for, one at a time.
 pub(crate) struct Judge {
+    registry: Registry,
     arguments: Vec<String>,
     deadline: Duration,
     /// How many more cases are judged a second time, whichever supervisor does it.
@@ -47,9 +48,9 @@ pub(crate) struct Judge {
 
 impl Judge {
     /// `extra` are further arguments of the worker.
-    pub(crate) fn new(machine: &Machine, extra: &[String], deadline: Duration) -> Judge {
+    pub(crate) fn new(registry: &Registry, machine: &Machine, extra: &[String], deadline: Duration) -> Judge {
         let arguments = std::iter::once("worker".into()).chain(machine.arguments()).chain(extra.iter().cloned()).collect();
-        Judge { arguments, deadline, second_looks: SECOND_LOOKS, supervisor: None }
+        Judge { registry: registry.clone(), arguments, deadline, second_looks: SECOND_LOOKS, supervisor: None }
     }
 
     fn supervisor(&mut self, environment: &Environment) -> Result<&mut Supervisor, StartError> {
@@ -58,7 +59,7 @@ impl Judge {
             let command = WorkerCommand::of_this_program(&self.arguments)
                 .map_err(|error| StartError::Failed { reason: error.to_string() })?
                 .with_environment(environment);
-            let mut supervisor = Supervisor::new(command);
+            let mut supervisor = Supervisor::new(command, self.registry.clone());
             supervisor.second_looks = self.second_looks;
             self.supervisor = Some((environment.clone(), supervisor));
         }
@@ -69,7 +70,7 @@ impl Judge {
 impl Judging for Judge {
     fn machine(&mut self, cases: &[Case]) -> Result<MachineInfo, StartError> {
         // That of the cases that come first.
-        let first = cases.iter().map(Case::environment).min().unwrap_or_default();
+        let first = cases.iter().map(|case| case.environment(&self.registry)).min().unwrap_or_default();
         self.supervisor(&first)?.machine()
     }
 
@@ -77,7 +78,7 @@ impl Judging for Judge {
         let bar = progress_bar(cases.len());
         let mut machine = None;
         let mut verdicts: Vec<Option<Verdict>> = vec![None; cases.len()];
-        for (environment, indices) in by_environment(cases, Case::environment) {
+        for (environment, indices) in by_environment(cases, |case| case.environment(&self.registry)) {
             let info = self.supervisor(&environment)?.machine()?;
             for index in indices {
                 let verdict = self.one(&cases[index])?;
@@ -96,7 +97,7 @@ impl Judging for Judge {
 
     fn one(&mut self, case: &Case) -> Result<Verdict, StartError> {
         let request = Request::new(case.to_string(), self.deadline + large_case_extra(case));
-        let supervisor = self.supervisor(&case.environment())?;
+        let supervisor = self.supervisor(&case.environment(&self.registry))?;
         let verdict = supervisor.judge(&request);
         self.second_looks = supervisor.second_looks;
         Ok(verdict)

@@ -14,7 +14,7 @@ use std::{
 };
 
 use anyhow::{Context, bail};
-use passmuster_collectives::{algorithms::built_in_modules, collective::header, kernels::file_name, plan::Build};
+use passmuster_collectives::{algorithms::Registry, collective::header, kernels::file_name, plan::Build};
 use xshell::Shell;
 
 use self::{nvrtc::Nvrtc, toolkit::Toolkit, unit::Unit};
@@ -22,7 +22,7 @@ use crate::{emulated::in_parallel, project};
 
 /// Compile the kernels to the PTX that is checked in, and say what registers they take.
 ///
-/// Compiles every module of passmuster_collectives::algorithms::built_in_modules, kernels/NAME.cu, to kernels/ptx/NAME.ptx (and NAME.checked.ptx where the
+/// Compiles every module of passmuster's own, kernels/NAME.cu, to kernels/ptx/NAME.ptx (and NAME.checked.ptx where the
 /// module has a checked build), the kernels with planted bugs that fixtures/mutants/*.toml describe, and the kernels under
 /// examples/foreign and museum. A file that would not change is not written.
 ///
@@ -259,7 +259,7 @@ fn heading(by: &str, source: &str, unit: &Unit) -> String {
 
 fn products(root: &Path, mutants: &[mutants::Described]) -> anyhow::Result<Vec<Product>> {
     let mut products = Vec::new();
-    for module in built_in_modules() {
+    for module in Registry::built_in().modules() {
         for build in module.builds() {
             let source = format!("kernels/{}.cu", module.name);
             let unit = Unit::read(root, &source, &[], defines(build))?;
@@ -292,9 +292,10 @@ fn ptx_path(module: &str, build: Build) -> String {
 
 /// A kernel that is in no module would never be compiled, and nobody would notice.
 fn check_that_every_kernel_is_listed(root: &Path) -> anyhow::Result<()> {
+    let registry = Registry::built_in();
     for path in files(root, "kernels", "cu")? {
         let name = path.trim_start_matches("kernels/").trim_end_matches(".cu");
-        if !built_in_modules().iter().any(|module| module.name == name) {
+        if registry.module(name).is_none() {
             bail!(
                 "{path} is no module: give one to its algorithm, or to OTHERS in crates/collectives/src/kernels.rs, `touch {} {}`, and run this again",
                 ptx_path(name, Build::Release),

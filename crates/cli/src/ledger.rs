@@ -18,6 +18,7 @@ use passmuster::{
     ledger::{self, Difference, Form, Inputs, Row, Session},
 };
 use passmuster_collectives::{
+    algorithms::Registry,
     library::Library,
     machine::{Machine, MachineError, MachineInfo},
 };
@@ -119,17 +120,17 @@ pub(crate) fn cannot_run(error: &OpenError) -> ExitCode {
 }
 
 impl Ledger {
-    pub(crate) fn run(mut self, sh: &Shell) -> anyhow::Result<ExitCode> {
+    pub(crate) fn run(mut self, registry: &Registry, sh: &Shell) -> anyhow::Result<ExitCode> {
         let only = self.only.clone().unwrap_or_default();
         if let Some(folder) = &self.litmus {
             let tests = litmus::tests(folder, &only)?;
             let file = ResultFile::asked(self.json.as_deref())?;
             self.gpus.numbers.get_or_insert_with(|| vec![0]);
-            return litmus::held_against(self.on, (&tests, &self.skip), self.launches, &self.gpus, file.as_ref(), sh);
+            return litmus::held_against(registry, self.on, (&tests, &self.skip), self.launches, &self.gpus, file.as_ref(), sh);
         }
         if self.orders {
             let file = ResultFile::asked(self.json.as_deref())?;
-            return orders::measure(self.on, (&only, &self.worlds, self.turns), &self.gpus, file.as_ref(), sh);
+            return orders::measure(registry, self.on, (&only, &self.worlds, self.turns), &self.gpus, file.as_ref(), sh);
         }
         let mut forms: Vec<Form> = ledger::forms::all().into_iter().filter(|form| form.name.contains(&only)).collect();
         if forms.iter().any(|form| form.name == only) {
@@ -156,7 +157,7 @@ impl Ledger {
             Err(error) => return Ok(cannot_run(&error)),
         };
         let rows = self.compare(&forms, &mut *machine, &mut expecting)?;
-        self.report(machine.info(), rows, start.elapsed().as_secs_f64(), file.as_ref(), sh)
+        self.report(registry, machine.info(), rows, start.elapsed().as_secs_f64(), file.as_ref(), sh)
     }
 
     /// A row for each form.
@@ -187,6 +188,7 @@ impl Ledger {
 
     fn report(
         &self,
+        registry: &Registry,
         machine: MachineInfo,
         rows: Vec<Row>,
         seconds: f64,
@@ -208,7 +210,7 @@ impl Ledger {
         println!("{totals}; {summary}");
         let findings = summary.has_findings();
         let refused = summary.by_status.get(&Status::NotSupported).copied().unwrap_or(0);
-        let mut record = Record::new("ledger", machine, project::source(sh), summary, rows);
+        let mut record = Record::new("ledger", machine, project::source(sh, &registry.library()), summary, rows);
         record.notes.push(totals);
         if let Some(only) = &self.only {
             record.notes.push(format!("only forms whose name contains `{only}`"));

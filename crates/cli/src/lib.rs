@@ -130,11 +130,10 @@ const INCONCLUSIVE: u8 = 4;
 /// A crate with algorithms of its own has `passmuster_cli::main(registry())` for a `main`: its binary has every command, and its algorithms are among
 /// those that are validated, tested on GPUs, timed and chosen from. For the commands to be worth their time it is built in release.
 pub fn main(registry: Registry) -> ExitCode {
-    // Before the line is read, for case ids name algorithms.
-    let installed = registry.install().map(drop);
+    let checked = registry.check();
     let usage = CommandLine::command().name("passmuster").bin_name(project::invocation());
     let line = usage.try_get_matches().and_then(|matches| CommandLine::from_arg_matches(&matches));
-    if let Err(error) = allowed(installed, &line) {
+    if let Err(error) = allowed(checked, &line) {
         eprintln!("error: {error}");
         return ExitCode::from(USAGE);
     }
@@ -152,7 +151,7 @@ pub fn main(registry: Registry) -> ExitCode {
                 // SAFETY: this thread is the only one yet.
                 unsafe { passmuster_cuda::prepare_process() };
             }
-            let ended = Shell::new().map_err(anyhow::Error::from).and_then(|sh| run(line.command, &sh));
+            let ended = Shell::new().map_err(anyhow::Error::from).and_then(|sh| run(line.command, &registry, &sh));
             journal::yield_to_signal();
             ended.unwrap_or_else(|error| {
                 eprintln!("error: {error:#}");
@@ -167,11 +166,11 @@ pub fn main(registry: Registry) -> ExitCode {
 }
 
 /// What is wrong with the registry, but where nobody needs one: `compile` writes the PTX that a module may lack, and help explains that.
-fn allowed(installed: Result<(), String>, line: &Result<CommandLine, clap::Error>) -> Result<(), String> {
+fn allowed(checked: Result<(), String>, line: &Result<CommandLine, clap::Error>) -> Result<(), String> {
     match line {
         Ok(CommandLine { command: Command::Compile(_) }) => Ok(()),
         Err(said) if !said.use_stderr() => Ok(()),
-        _ => installed,
+        _ => checked,
     }
 }
 
@@ -191,24 +190,24 @@ fn told(said: &clap::Error) -> ExitCode {
     ExitCode::SUCCESS
 }
 
-fn run(command: Command, sh: &Shell) -> anyhow::Result<ExitCode> {
+fn run(command: Command, registry: &Registry, sh: &Shell) -> anyhow::Result<ExitCode> {
     match command {
-        Command::Validate(command) => command.run(sh),
-        Command::TestGpu(command) => command.run(sh),
-        Command::Bench(command) => command.run(sh),
+        Command::Validate(command) => command.run(registry, sh),
+        Command::TestGpu(command) => command.run(registry, sh),
+        Command::Bench(command) => command.run(registry, sh),
         Command::Report(command) => command.run(),
-        Command::Records(command) => command.run(sh),
-        Command::RevealOrder(command) => command.run(),
-        Command::Tune(command) => command.run(),
-        Command::Choose(command) => command.run(),
+        Command::Records(command) => command.run(registry, sh),
+        Command::RevealOrder(command) => command.run(registry),
+        Command::Tune(command) => command.run(registry),
+        Command::Choose(command) => command.run(registry),
         Command::Inspect(command) => command.run(),
-        Command::Mutants(command) => command.run(sh),
-        Command::Soak(command) => command.run(sh),
-        Command::Museum(command) => command.run(sh),
-        Command::Peers(command) => command.run(sh),
-        Command::Ledger(command) => command.run(sh),
-        Command::Worker(command) => command.run(),
-        Command::BenchWorker(command) => command.run(),
+        Command::Mutants(command) => command.run(registry, sh),
+        Command::Soak(command) => command.run(registry, sh),
+        Command::Museum(command) => command.run(registry, sh),
+        Command::Peers(command) => command.run(registry, sh),
+        Command::Ledger(command) => command.run(registry, sh),
+        Command::Worker(command) => command.run(registry),
+        Command::BenchWorker(command) => command.run(registry),
         Command::Kernels(command) => command.run(sh),
         Command::Compile(command) => command.run(sh),
         Command::Docs(command) => command.run(sh),

@@ -10,7 +10,10 @@ use passmuster::{
     },
     ledger::litmus::{AT_ONCE, Ends, LitmusRow, SCHEDULES, Test, library, run},
 };
-use passmuster_collectives::machine::{Machine, MachineError};
+use passmuster_collectives::{
+    algorithms::Registry,
+    machine::{Machine, MachineError},
+};
 use xshell::Shell;
 
 use crate::{
@@ -50,6 +53,7 @@ pub(crate) fn tests(folder: &Path, only: &str) -> anyhow::Result<Vec<Test>> {
 
 /// Runs them on a machine, so often at least, and writes the record.
 pub(crate) fn held_against(
+    registry: &Registry,
     on: MachineKind,
     (tests, skip): (&[Test], &[String]),
     launches: u64,
@@ -82,7 +86,7 @@ pub(crate) fn held_against(
     );
     println!("{totals}; {summary}");
     let findings = summary.has_findings();
-    let mut record = Record::new("litmus", machine.info(), project::source(sh), summary, rows);
+    let mut record = Record::new("litmus", machine.info(), project::source(sh, &registry.library()), summary, rows);
     record.notes.push(totals);
     if let Some(file) = file {
         file.write(&record.to_json())?;

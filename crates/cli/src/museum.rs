@@ -5,6 +5,7 @@ use std::{
     fs,
     path::{Path, PathBuf},
     process::ExitCode,
+    sync::Arc,
     time::{Duration, Instant},
 };
 
@@ -19,7 +20,7 @@ use passmuster::{
     emulator::{Emulator, EmulatorOptions, Interleaving},
 };
 use passmuster_collectives::{
-    algorithms::{Algorithm, Foreign},
+    algorithms::{Algorithm, Foreign, Registry},
     kernels::fnv1a64,
     library::Library,
     machine::{Machine as _, MachineInfo},
@@ -30,7 +31,7 @@ use xshell::Shell;
 
 use crate::{
     CANNOT_RUN, FINDING, emulated,
-    foreign::{self, ForeignArgs, RegisteredKernel},
+    foreign::{self, ForeignArgs, Known, RegisteredKernel},
     input,
     judging::{Judge, Judging},
     progress::progress_bar,
@@ -188,7 +189,9 @@ pub(crate) struct Found {
 struct Exhibit {
     name: String,
     entry: Entry,
-    foreign: &'static Foreign,
+    /// Where its kernel is found.
+    registry: Registry,
+    foreign: Arc<Foreign>,
     /// Kernels with the mend, and with the bug.
     mended: Library,
     bugged: Library,
@@ -226,7 +229,7 @@ pub(crate) fn entries(root: &Path) -> anyhow::Result<BTreeMap<String, Entry>> {
 }
 
 impl Museum {
-    pub(crate) fn run(self, sh: &Shell) -> anyhow::Result<ExitCode> {
+    pub(crate) fn run(self, registry: &Registry, sh: &Shell) -> anyhow::Result<ExitCode> {
         let root = project::enter(sh)?;
         let mut entries = entries(&root)?;
         entries.retain(|name, _| self.only.as_ref().is_none_or(|only| name.contains(only.as_str())));
@@ -240,9 +243,9 @@ impl Museum {
         }
         let gpus = self.gpus_record.as_deref().map(recorded).transpose()?;
         let file = ResultFile::asked(self.json.as_deref())?;
-        let exhibits = exhibits(&root, entries, self.on)?;
+        let exhibits = exhibits(registry, &root, entries, self.on)?;
         let (mut machine, outcomes) = match self.on {
-            MachineKind::Emulator => self.emulated(&exhibits)?,
+            MachineKind::Emulator => self.emulated(registry, &exhibits)?,
             MachineKind::Cuda => match self.on_gpus(&exhibits) {
                 Ok(judged) => judged,
                 Err(StartError::CannotRun { reason }) => {
@@ -271,7 +274,7 @@ impl Museum {
             _ => Status::Fail,
         }));
         let notes = vec![score(&outcomes, None)];
-        let record = Record { notes, ..Record::new("museum", machine, project::source(sh), summary, outcomes) };
+        let record = Record { notes, ..Record::new("museum", machine, project::source(sh, &registry.library()), summary, outcomes) };
         file.iter().try_for_each(|file| file.write(&record.to_json()))?;
         // Of what did not run nothing is known.
         let ran = |outcome: &Outcome| outcome.clean > 0 || outcome.found.is_some() || outcome.blamed.is_some();
@@ -283,8 +286,8 @@ impl Museum {
     }
 
     /// Looks for all bugs in this process, one on each processor.
-    fn emulated(&self, exhibits: &[Exhibit]) -> anyhow::Result<(MachineInfo, Vec<Outcome>)> {
-        let options = self.machine.emulator(Library::default(), 0)?;
+    fn emulated(&self, registry: &Registry, exhibits: &[Exhibit]) -> anyhow::Result<(MachineInfo, Vec<Outcome>)> {
+        let options = self.machine.emulator(registry.library(), 0)?;
         let info = Emulator::new(options.clone()).info();
         let numbered: Vec<&Exhibit> = exhibits.iter().collect();
         let outcomes = emulated::in_parallel(&numbered, || (), |(), exhibit, _| exhibit.on_emulator(&options, self.schedules));
@@ -298,7 +301,7 @@ impl Museum {
         for exhibit in exhibits {
             let judge = |options: &[String]| {
                 let arguments: Vec<String> = options.iter().cloned().chain([MachineKind::Cuda.argument()]).collect();
-                Judge::new(&self.machine, &arguments, Duration::from_secs(10))
+                Judge::new(&exhibit.registry, &self.machine, &arguments, Duration::from_secs(10))
             };
             let [mended, bugged] = &exhibit.options;
             let mut outcome = exhibit.nothing();
@@ -345,11 +348,10 @@ fn found(verdict: &Verdict, expected: FoundAs, schedule: Option<String>, elapsed
 }
 
 /// Reads the kernels of all entries.
-fn exhibits(root: &Path, entries: BTreeMap<String, Entry>, on: MachineKind) -> anyhow::Result<Vec<Exhibit>> {
+fn exhibits(registry: &Registry, root: &Path, entries: BTreeMap<String, Entry>, on: MachineKind) -> anyhow::Result<Vec<Exhibit>> {
     let spec = |name: &String| root.join(FOLDER).join(name).join("spec.toml");
     let all = ForeignArgs { specs: entries.keys().map(spec).collect(), ..ForeignArgs::default() };
-    let mut library = Library::default();
-    let known = all.register(&mut library, on)?;
+    let Known { registry, library, foreign: known } = all.beside(registry, on)?;
     let mut exhibits = Vec::new();
     for ((name, entry), RegisteredKernel { foreign, ptx, .. }) in entries.into_iter().zip(known) {
         ensure!(foreign.name() == name, "{}: its name is `{}`, which is to be that of the folder", spec(&name).display(), foreign.name());
@@ -370,7 +372,8 @@ fn exhibits(root: &Path, entries: BTreeMap<String, Entry>, on: MachineKind) -> a
         exhibits.push(Exhibit {
             kernels: kernels(root, &name)?,
             options: [option(&ptx), option(&bug)],
-            cases: list.cases_of(foreign, 0).into_iter().map(Case::from).collect(),
+            cases: list.cases_of(&registry, &foreign, 0).into_iter().map(Case::from).collect(),
+            registry: registry.clone(),
             mended: library.clone(),
             bugged,
             foreign,
@@ -393,7 +396,7 @@ impl Exhibit {
             let mut machine = Emulator::new(options.clone());
             mutants::hunt(cases, schedules, |case, schedule| {
                 machine.set_interleaving(Interleaving::nth(0, schedule as usize));
-                emulated::judge(case, &mut machine, &options, emulated::DEADLINE, false)
+                emulated::judge(&self.registry, case, &mut machine, &options, emulated::DEADLINE, false)
             })
         };
         let start = Instant::now();
@@ -402,7 +405,7 @@ impl Exhibit {
         let found = caught.map(|Caught { schedule, verdict }| {
             found(&verdict, self.entry.found_as, Some(Interleaving::nth(0, schedule as usize).to_string()), elapsed)
         });
-        let mut cases: Vec<Case> = mutants::cases_of_foreign(self.foreign).into_iter().map(Case::from).collect();
+        let mut cases: Vec<Case> = mutants::cases_of_foreign(&self.registry, &self.foreign).into_iter().map(Case::from).collect();
         if let Some(case) = found.as_ref().and_then(|found| self.cases.iter().find(|case| case.to_string() == found.case)) {
             cases.retain(|other| other != case);
             cases.insert(0, case.clone());

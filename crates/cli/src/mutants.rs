@@ -24,7 +24,7 @@ use passmuster::{
     emulator::{Coverage, Emulator, EmulatorOptions, Interleaving},
 };
 use passmuster_collectives::{
-    algorithms::{self, Algorithm, TensorParallelFusion},
+    algorithms::{Algorithm, Registry, TensorParallelFusion},
     library::Library,
     machine::{Machine as _, MachineInfo},
     plan::Build,
@@ -33,7 +33,7 @@ use xshell::Shell;
 
 use crate::{
     CANNOT_RUN, FINDING, emulated,
-    foreign::{ForeignArgs, RegisteredKernel},
+    foreign::{ForeignArgs, Known, RegisteredKernel},
     journal::{self, EVERY, Journal},
     judging::{Judge, Judging},
     project, records,
@@ -137,6 +137,7 @@ struct Subject {
 
 /// What was chosen to be judged.
 struct Chosen {
+    registry: Registry,
     subjects: Vec<Subject>,
     /// What the record says of kernels from elsewhere.
     kernel: Option<String>,
@@ -165,18 +166,18 @@ impl Subject {
         if self.is_slow() && self.equivalent.is_some() { 1 } else { self.most_schedules(asked) }
     }
 
-    fn of(mutant: &Mutant, merge: &[CollectiveCase], on: MachineKind) -> Subject {
-        let reached = || merge.iter().filter(|case| mutant.is_reached_by(case)).cloned().collect();
+    fn of(registry: &Registry, mutant: &Mutant, merge: &[CollectiveCase], on: MachineKind) -> Subject {
+        let reached = || merge.iter().filter(|case| mutant.is_reached_by(registry, case)).cloned().collect();
         let of_collectives = match (on, mutant.kind) {
             _ if mutant.half().is_some() => Vec::new(),
             (MachineKind::Cuda, _) => reached(),
             (MachineKind::Emulator, MutantKind::Value) => mutants::small(reached()).into_iter().take(VALUE_CASES).collect(),
-            (MachineKind::Emulator, MutantKind::Sync) => mutant.sync_cases(),
+            (MachineKind::Emulator, MutantKind::Sync) => mutant.sync_cases(registry),
         };
         let of_collectives = of_collectives.into_iter().map(Case::from);
         let cases = of_collectives.chain(mutant.product_cases(on == MachineKind::Emulator).into_iter().map(Case::from)).collect();
         let is_its_own = |own: &dyn Algorithm| format!("{}/{}", own.collective(), own.name()) == mutant.shown_by;
-        let uses_multicast = algorithms::all().iter().any(|&own| is_its_own(own) && own.uses_multicast());
+        let uses_multicast = registry.algorithms().iter().any(|own| is_its_own(&**own) && own.uses_multicast());
         Subject {
             name: mutant.name.into(),
             needs: uses_multicast.then_some(MachineKind::Emulator),
@@ -186,8 +187,8 @@ impl Subject {
             description: mutant.description.into(),
             equivalent: None,
             lines: Vec::new(),
-            library: mutant.library(),
-            kernel: Library::default(),
+            library: mutant.library(registry),
+            kernel: registry.library(),
             shared_pads: false,
             arguments: vec![format!("--mutant={}", mutant.name)],
             cases,
@@ -195,7 +196,7 @@ impl Subject {
     }
 
     /// Two groups of the same ranks on one signal pad: a bug of plans, not of kernels.
-    fn shared_pads(merge: &[CollectiveCase], on: MachineKind) -> Subject {
+    fn shared_pads(registry: &Registry, merge: &[CollectiveCase], on: MachineKind) -> Subject {
         let cases: Vec<CollectiveCase> = merge.iter().filter(|case| case.groups() > 1).cloned().collect();
         Subject {
             name: records::SHARED_PADS.into(),
@@ -206,8 +207,8 @@ impl Subject {
             description: "Two groups of the same ranks use one signal pad, each on a stream of its own".into(),
             equivalent: None,
             lines: Vec::new(),
-            library: Library::default(),
-            kernel: Library::default(),
+            library: registry.library(),
+            kernel: registry.library(),
             shared_pads: true,
             arguments: vec!["--shared-pads".into()],
             cases: if on == MachineKind::Emulator { mutants::small(cases) } else { cases }.into_iter().map(Case::from).collect(),
@@ -260,18 +261,19 @@ impl Subject {
 }
 
 impl Mutants {
-    pub(crate) fn run(self, sh: &Shell) -> anyhow::Result<ExitCode> {
+    pub(crate) fn run(self, registry: &Registry, sh: &Shell) -> anyhow::Result<ExitCode> {
         let file = ResultFile::asked(self.json.as_deref())?;
-        let Chosen { subjects, kernel, modules } = if self.elsewhere.any() { self.theirs()? } else { self.ours()? };
+        let Chosen { registry, subjects, kernel, modules } =
+            if self.elsewhere.any() { self.theirs(registry)? } else { self.ours(registry)? };
         let start = Instant::now();
-        let machine = match self.machine_info(&subjects) {
+        let machine = match self.machine_info(&registry, &subjects) {
             Err(StartError::CannotRun { reason }) => {
                 eprintln!("mutants cannot run on this machine: {reason}");
                 return Ok(ExitCode::from(CANNOT_RUN));
             }
             machine => machine?,
         };
-        let source = Source { modules, ..project::source(sh) };
+        let source = Source { modules, ..project::source(sh, &registry.library()) };
         let head =
             Record { selection: Some(self.selection(kernel)), ..Record::new("mutants", machine, source, Summary::default(), Vec::new()) };
         let names: Vec<String> = subjects.iter().map(|subject| subject.name.clone()).collect();
@@ -283,8 +285,8 @@ impl Mutants {
         let put = |index, outcome| journal.put(index, outcome);
         let (ran, looked) = (Ran::default(), rest.len() == subjects.len());
         match self.on {
-            MachineKind::Emulator => self.emulated(&rest, &ran, &put)?,
-            MachineKind::Cuda => self.on_gpus(&rest, &ran, &put)?,
+            MachineKind::Emulator => self.emulated(&registry, &rest, &ran, &put)?,
+            MachineKind::Cuda => self.on_gpus(&registry, &rest, &ran, &put)?,
         }
         let mut record = so_far(journal.judged());
         if self.on == MachineKind::Cuda {
@@ -311,15 +313,14 @@ impl Mutants {
     }
 
     /// The mutants of kernels from elsewhere.
-    fn theirs(&self) -> anyhow::Result<Chosen> {
+    fn theirs(&self, registry: &Registry) -> anyhow::Result<Chosen> {
         if self.on == MachineKind::Cuda {
             bail!("mutants of kernels from elsewhere run on the emulator only: it alone bounds what they do to memory");
         }
-        let mut library = Library::default();
-        let known = self.elsewhere.register(&mut library, self.on)?;
+        let Known { registry, library, foreign: known } = self.elsewhere.beside(registry, self.on)?;
         let mut subjects = Vec::new();
-        for foreign in known.iter().map(|known| known.foreign) {
-            let cases: Vec<Case> = mutants::cases_of_foreign(foreign).into_iter().map(Case::from).collect();
+        for foreign in known.iter().map(|known| &*known.foreign) {
+            let cases: Vec<Case> = mutants::cases_of_foreign(&registry, foreign).into_iter().map(Case::from).collect();
             let mut of_kernel = mutants::of_foreign(foreign, &library);
             if let Some(number) = self.sample {
                 of_kernel = mutants::sample(of_kernel, number.get());
@@ -333,25 +334,26 @@ impl Mutants {
         }
         self.retain_asked(&mut subjects)?;
         let modules = library.hashes(&subjects.iter().map(|subject| (subject.module.to_string(), Build::Release)).collect());
-        Ok(Chosen { subjects, kernel: RegisteredKernel::noted(&known), modules })
+        Ok(Chosen { registry, subjects, kernel: RegisteredKernel::noted(&known), modules })
     }
 
     /// Those of our kernels.
-    fn ours(&self) -> anyhow::Result<Chosen> {
-        let merge = List::Merge.cases(0);
-        let mut subjects: Vec<Subject> = MUTANTS.iter().map(|mutant| Subject::of(mutant, &merge, self.on)).collect();
-        subjects.push(Subject::shared_pads(&merge, self.on));
+    fn ours(&self, registry: &Registry) -> anyhow::Result<Chosen> {
+        let merge = List::Merge.cases(registry, 0);
+        let mut subjects: Vec<Subject> = MUTANTS.iter().map(|mutant| Subject::of(registry, mutant, &merge, self.on)).collect();
+        subjects.push(Subject::shared_pads(registry, &merge, self.on));
         // Only the emulator bounds what these do to memory: one of them signals a rank that is not there.
         if self.on == MachineKind::Emulator {
             let equivalents = mutants::equivalents().map_err(|error| anyhow!(error))?;
-            let mut derived = mutants::derived();
+            let mut derived = mutants::derived(registry);
             if let Some(number) = self.sample {
                 derived = mutants::sample(derived, number.get());
             }
             // Each has kernels and cases of its own, which take a while to make.
             derived.retain(|mutant| self.only.as_ref().is_none_or(|only| mutant.name.contains(only.as_str())));
-            let subject =
-                |mutant: &Derived| Subject::made_by_rule(mutant, [mutant.library(), Library::default()], mutant.cases(), &equivalents);
+            let subject = |mutant: &Derived| {
+                Subject::made_by_rule(mutant, [mutant.library(registry), registry.library()], mutant.cases(registry), &equivalents)
+            };
             subjects.extend(derived.iter().map(subject));
         }
         self.retain_asked(&mut subjects)?;
@@ -361,8 +363,8 @@ impl Mutants {
         if subjects.is_empty() {
             bail!("no mutant is left that runs on GPUs: --machine emulator runs them");
         }
-        let modules = records::modules_of_mutants(subjects.iter().map(|subject| &*subject.name));
-        Ok(Chosen { subjects, kernel: None, modules })
+        let modules = records::modules_of_mutants(registry, subjects.iter().map(|subject| &*subject.name));
+        Ok(Chosen { registry: registry.clone(), subjects, kernel: None, modules })
     }
 
     /// Leaves those whose names contain what was asked for.
@@ -392,20 +394,20 @@ impl Mutants {
     }
 
     /// What the machine is that judges them: on GPUs what the worker of the first says.
-    fn machine_info(&self, subjects: &[Subject]) -> Result<MachineInfo, StartError> {
+    fn machine_info(&self, registry: &Registry, subjects: &[Subject]) -> Result<MachineInfo, StartError> {
         match self.on {
             MachineKind::Emulator => {
                 let options =
-                    self.machine.emulator(Library::default(), 0).map_err(|error| StartError::Failed { reason: error.to_string() })?;
+                    self.machine.emulator(registry.library(), 0).map_err(|error| StartError::Failed { reason: error.to_string() })?;
                 Ok(Emulator::new(options).info())
             }
-            MachineKind::Cuda => self.judge(&subjects[0]).machine(&subjects[0].cases),
+            MachineKind::Cuda => self.judge(registry, &subjects[0]).machine(&subjects[0].cases),
         }
     }
 
     /// Judges in this process.
-    fn emulated(&self, subjects: &[(usize, &Subject)], ran: &Ran, put: &Put<'_>) -> anyhow::Result<()> {
-        let unchanged = self.machine.emulator(Library::default(), 0)?;
+    fn emulated(&self, registry: &Registry, subjects: &[(usize, &Subject)], ran: &Ran, put: &Put<'_>) -> anyhow::Result<()> {
+        let unchanged = self.machine.emulator(registry.library(), 0)?;
         let costs: Vec<f64> = subjects.iter().map(|(_, subject)| subject.cost()).collect();
         let kernels: BTreeMap<&str, OnceLock<Kernel>> = subjects.iter().map(|(_, subject)| (&*subject.module, OnceLock::new())).collect();
         emulated::in_threads(
@@ -413,10 +415,10 @@ impl Mutants {
             (subjects, &costs),
             || (),
             |(), &(index, subject), _| {
-                let mut mutant = OnEmulator::new(&subject.library, &unchanged);
+                let mut mutant = OnEmulator::new(registry, &subject.library, &unchanged);
                 let schedules = subject.schedules(self.schedules);
                 let kernel = (!subject.lines.is_empty())
-                    .then(|| kernels[&*subject.module].get_or_init(|| Kernel::run(subject, &unchanged, self.schedules, ran)));
+                    .then(|| kernels[&*subject.module].get_or_init(|| Kernel::run(registry, subject, &unchanged, self.schedules, ran)));
                 if kernel.is_some_and(|kernel| !subject.lines.iter().any(|line| kernel.reached.contains(line))) {
                     put(index, subject.not_reached());
                     return;
@@ -426,7 +428,7 @@ impl Mutants {
                 let (tried, caught) = match &subject.equivalent {
                     Some(_) => mutants::hunt(&subject.cases, schedules, of_mutant),
                     None => {
-                        let mut unchanged = OnEmulator::new(&subject.kernel, &unchanged);
+                        let mut unchanged = OnEmulator::new(registry, &subject.kernel, &unchanged);
                         let of_kernel = |case: &Case, schedule| match kernel {
                             Some(kernel) => kernel.verdicts[&(case.to_string(), schedule)].clone(),
                             None => unchanged.judge(case, schedule, false),
@@ -441,16 +443,16 @@ impl Mutants {
     }
 
     /// What judges a mutant on GPUs: workers of its own.
-    fn judge(&self, subject: &Subject) -> Judge {
+    fn judge(&self, registry: &Registry, subject: &Subject) -> Judge {
         let arguments: Vec<String> = subject.arguments.iter().cloned().chain([self.on.argument()]).collect();
-        Judge::new(&self.machine, &arguments, Duration::from_secs(10))
+        Judge::new(registry, &self.machine, &arguments, Duration::from_secs(10))
     }
 
     /// Judges in workers, one mutant after the other.
-    fn on_gpus(&self, subjects: &[(usize, &Subject)], ran: &Ran, put: &Put<'_>) -> Result<(), StartError> {
+    fn on_gpus(&self, registry: &Registry, subjects: &[(usize, &Subject)], ran: &Ran, put: &Put<'_>) -> Result<(), StartError> {
         for &(index, subject) in subjects {
             let start = Instant::now();
-            let mut judge = self.judge(subject);
+            let mut judge = self.judge(registry, subject);
             let mut tried = 0;
             let mut caught = None;
             for case in subject.cases.iter().take(self.limit.get()) {
@@ -475,19 +477,20 @@ impl Mutants {
 
 /// An emulator with some kernels, on which cases run under numbered schedules.
 struct OnEmulator {
+    registry: Registry,
     options: EmulatorOptions,
     machine: Emulator,
 }
 
 impl OnEmulator {
-    fn new(library: &Library, like: &EmulatorOptions) -> OnEmulator {
+    fn new(registry: &Registry, library: &Library, like: &EmulatorOptions) -> OnEmulator {
         let options = EmulatorOptions { library: library.clone(), ..like.clone() };
-        OnEmulator { machine: Emulator::new(options.clone()), options }
+        OnEmulator { registry: registry.clone(), machine: Emulator::new(options.clone()), options }
     }
 
     fn judge(&mut self, case: &Case, schedule: u64, shared_pads: bool) -> Verdict {
         self.machine.set_interleaving(Interleaving::nth(0, schedule as usize));
-        emulated::judge(case, &mut self.machine, &self.options, emulated::DEADLINE, shared_pads)
+        emulated::judge(&self.registry, case, &mut self.machine, &self.options, emulated::DEADLINE, shared_pads)
     }
 }
 
@@ -501,9 +504,10 @@ struct Kernel {
 
 impl Kernel {
     /// Runs the cases of its mutants, one of which is `subject`, under the schedules that they get.
-    fn run(subject: &Subject, unchanged: &EmulatorOptions, asked: u64, ran: &Ran) -> Kernel {
+    fn run(registry: &Registry, subject: &Subject, unchanged: &EmulatorOptions, asked: u64, ran: &Ran) -> Kernel {
         let coverage = Arc::<Coverage>::default();
-        let mut kernel = OnEmulator::new(&subject.kernel, &EmulatorOptions { coverage: Some(coverage.clone()), ..unchanged.clone() });
+        let mut kernel =
+            OnEmulator::new(registry, &subject.kernel, &EmulatorOptions { coverage: Some(coverage.clone()), ..unchanged.clone() });
         let mut verdicts = BTreeMap::new();
         for schedule in 0..subject.most_schedules(asked) {
             for case in &subject.cases {

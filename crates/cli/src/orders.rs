@@ -10,7 +10,7 @@ use passmuster::{
     },
     ledger::orders::{Extent, MODULE, OrderRow, ROWS, Row},
 };
-use passmuster_collectives::{library::Library, machine::MachineError, plan::Build};
+use passmuster_collectives::{algorithms::Registry, machine::MachineError, plan::Build};
 use xshell::Shell;
 
 use crate::{
@@ -29,6 +29,7 @@ const DEADLINE: Duration = Duration::from_secs(120);
 /// # Errors
 /// If no row has such a name, a machine refuses one, or the record cannot be written.
 pub(crate) fn measure(
+    registry: &Registry,
     on: MachineKind,
     (only, worlds, turns): (&str, &[u32], u32),
     gpus: &Gpus,
@@ -40,7 +41,7 @@ pub(crate) fn measure(
         let names: Vec<&str> = ROWS.iter().map(|row| row.name).collect();
         bail!("`{only}` is in the name of no row; the rows are:\n  {}", names.join("\n  "));
     }
-    let mut machine = match ledger::open(on, gpus, Library::default(), 0) {
+    let mut machine = match ledger::open(on, gpus, registry.library(), 0) {
         Ok(machine) => machine,
         Err(error) => return Ok(ledger::cannot_run(&error)),
     };
@@ -71,8 +72,8 @@ pub(crate) fn measure(
     let totals = format!("{reads} words read in rows that rest on an assumption; {summary}");
     println!("{totals}");
     let (findings, inconclusive) = (summary.has_findings(), summary.by_status.contains_key(&Status::Inconclusive));
-    let modules = Library::default().hashes(&[(MODULE.to_owned(), Build::Release)].into());
-    let mut record = Record::new("orders", machine.info(), Source { modules, ..project::source(sh) }, summary, rows);
+    let modules = registry.library().hashes(&[(MODULE.to_owned(), Build::Release)].into());
+    let mut record = Record::new("orders", machine.info(), Source { modules, ..project::source(sh, &registry.library()) }, summary, rows);
     record.notes.push(totals);
     if let Some(file) = file {
         file.write(&record.to_json())?;

@@ -11,7 +11,12 @@ use std::{
 
 use anyhow::{Context, bail, ensure};
 use passmuster::conformance::report::{Record, RecordCase, Summary, table};
-use passmuster_collectives::{algorithms::Algorithm, kernels::fnv1a64, library::Library, machine::MachineInfo};
+use passmuster_collectives::{
+    algorithms::{Algorithm, Registry},
+    kernels::fnv1a64,
+    library::Library,
+    machine::MachineInfo,
+};
 use serde::{Deserialize, Serialize};
 use xshell::{Shell, cmd};
 
@@ -127,7 +132,7 @@ struct Peer {
 }
 
 impl Peers {
-    pub(crate) fn run(self, sh: &Shell) -> anyhow::Result<ExitCode> {
+    pub(crate) fn run(self, registry: &Registry, sh: &Shell) -> anyhow::Result<ExitCode> {
         let file = ResultFile::asked(self.json.as_deref())?;
         let peers = self.sources.iter().map(|(name, checkout)| self.peer(name, checkout)).collect::<anyhow::Result<Vec<_>>>()?;
         let root = project::source_tree().map_or_else(std::env::current_dir, Ok)?;
@@ -142,7 +147,7 @@ impl Peers {
         ensure!(!compiled.is_empty(), "the recipes name no specification: nothing was compiled that could be judged");
         println!("{}\n", shown(&compiled));
         println!("{}", next(&compiled));
-        let record = Record::new("peers", MachineInfo::default(), project::source(sh), Summary::default(), compiled);
+        let record = Record::new("peers", MachineInfo::default(), project::source(sh, &registry.library()), Summary::default(), compiled);
         file.iter().try_for_each(|file| file.write(&record.to_json()))?;
         Ok(ExitCode::SUCCESS)
     }

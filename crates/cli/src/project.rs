@@ -10,6 +10,7 @@ use std::{
 
 use anyhow::Context;
 use passmuster::conformance::report::Source;
+use passmuster_collectives::library::Library;
 use xshell::{Shell, cmd};
 use xxhash_rust::xxh3::Xxh3;
 
@@ -33,11 +34,11 @@ pub(crate) fn enter(sh: &Shell) -> anyhow::Result<PathBuf> {
 }
 
 /// The commit this binary is built from and the PTX it carries, for records, which say themselves which kernels they rest on. A bundle knows its commit from the time it was built.
-pub(crate) fn source(sh: &Shell) -> Source {
+pub(crate) fn source(sh: &Shell, library: &Library) -> Source {
     let baked = option_env!("PASSMUSTER_COMMIT").map(|commit| (commit.to_owned(), option_env!("PASSMUSTER_DIRTY") == Some("true")));
     let (commit, dirty) = baked.or_else(|| commit(sh).ok()).unwrap_or_else(|| ("unknown".into(), true));
     let binary = (dirty || commit == "unknown").then(binary).flatten();
-    Source { commit, dirty, binary, ptx_hash: passmuster_collectives::library::ptx_hash(), modules: BTreeMap::new() }
+    Source { commit, dirty, binary, ptx_hash: library.ptx_hash(), modules: BTreeMap::new() }
 }
 
 /// A hash of this binary.

@@ -23,7 +23,7 @@ use passmuster::{
 };
 use passmuster_bench::{Contender, Timing};
 use passmuster_collectives::{
-    algorithms::Target,
+    algorithms::{Registry, Target},
     kernels::{FOREIGN, code_hash, file_name},
     library::Library,
     plan::Build,
@@ -109,12 +109,12 @@ struct Found {
 }
 
 impl Records {
-    pub(crate) fn run(self, sh: &Shell) -> anyhow::Result<ExitCode> {
+    pub(crate) fn run(self, registry: &Registry, sh: &Shell) -> anyhow::Result<ExitCode> {
         let given: Vec<PathBuf> = self.records.iter().map(std::path::absolute).collect::<Result<_, _>>()?;
         let json = self.json.as_ref().map(std::path::absolute).transpose()?;
         let root = project::enter(sh)?;
         if self.manifests {
-            return write_manifests(&root);
+            return write_manifests(registry, &root);
         }
         let paths = if given.is_empty() { committed(&root)? } else { given };
         let records: Vec<(PathBuf, Value)> =
@@ -125,12 +125,12 @@ impl Records {
         if self.same {
             return same(&records);
         }
-        let looked = records.iter().map(|(path, record)| look(path, record)).collect::<anyhow::Result<Vec<_>>>()?;
+        let looked = records.iter().map(|(path, record)| look(registry, path, record)).collect::<anyhow::Result<Vec<_>>>()?;
         let mut found = Found { records: looked, quotes: Vec::new(), complaints: Vec::new() };
         if self.records.is_empty() {
             quotes(&root, self.mark, &mut found)?;
             for (path, record) in &records {
-                found.complaints.extend(stale_on_emulator(&root, path, record)?);
+                found.complaints.extend(stale_on_emulator(registry, &root, path, record)?);
             }
         }
         show(&found);
@@ -142,39 +142,39 @@ impl Records {
 }
 
 /// The kernels that verdicts rest on, with their hashes, for their record.
-pub(crate) fn modules_of(library: &Library, verdicts: &[Verdict]) -> BTreeMap<String, String> {
-    library.hashes(&verdicts.iter().filter_map(of_verdict).flatten().collect())
+pub(crate) fn modules_of(registry: &Registry, library: &Library, verdicts: &[Verdict]) -> BTreeMap<String, String> {
+    library.hashes(&verdicts.iter().filter_map(|verdict| of_verdict(registry, verdict)).flatten().collect())
 }
 
 /// The kernels that timings rest on, with their hashes, for their record.
-pub(crate) fn modules_of_timings(timings: &[Timing]) -> BTreeMap<String, String> {
-    Library::default().hashes(&timings.iter().filter_map(of_timing).flatten().collect())
+pub(crate) fn modules_of_timings(registry: &Registry, timings: &[Timing]) -> BTreeMap<String, String> {
+    registry.library().hashes(&timings.iter().filter_map(|timing| of_timing(registry, timing)).flatten().collect())
 }
 
 /// The modules that were mutated, with the hashes of what they are unchanged, for their record.
-pub(crate) fn modules_of_mutants<'n>(names: impl IntoIterator<Item = &'n str>) -> BTreeMap<String, String> {
-    Library::default().hashes(&names.into_iter().filter_map(of_mutant).collect())
+pub(crate) fn modules_of_mutants<'n>(registry: &Registry, names: impl IntoIterator<Item = &'n str>) -> BTreeMap<String, String> {
+    registry.library().hashes(&names.into_iter().filter_map(|name| of_mutant(registry, name)).collect())
 }
 
-fn of_verdict(verdict: &Verdict) -> Option<BTreeSet<(String, Build)>> {
-    provenance::modules_of(verdict, Target::default().waiting_blocks)
+fn of_verdict(registry: &Registry, verdict: &Verdict) -> Option<BTreeSet<(String, Build)>> {
+    provenance::modules_of(registry, verdict, Target::default().waiting_blocks)
 }
 
 /// None where there is no such contender any more.
-fn of_timing(timing: &Timing) -> Option<BTreeSet<(String, Build)>> {
+fn of_timing(registry: &Registry, timing: &Timing) -> Option<BTreeSet<(String, Build)>> {
     // Kernels from elsewhere are none of ours: the notes of a record have their hashes.
     if timing.microseconds.is_none() && timing.eager.is_none() || timing.contender.starts_with(FOREIGN) {
         return Some(BTreeSet::new());
     }
-    Some(Contender::find(&timing.workload, &timing.contender).ok()?.modules(&timing.workload))
+    Some(Contender::find(registry, &timing.workload, &timing.contender).ok()?.modules(&timing.workload))
 }
 
 /// The module and the build of which a mutant is; none where there is no such module, or where it is a mutant of plans.
-fn of_mutant(name: &str) -> Option<(String, Build)> {
+fn of_mutant(registry: &Registry, name: &str) -> Option<(String, Build)> {
     if let Some(mutant) = MUTANTS.iter().find(|mutant| mutant.name == name) {
         return Some((mutant.module.to_owned(), mutant.build));
     }
-    Some((mutants::module_of(name)?.to_owned(), Build::Release))
+    Some((mutants::module_of(registry, name)?.to_owned(), Build::Release))
 }
 
 fn committed(root: &Path) -> anyhow::Result<Vec<PathBuf>> {
@@ -195,11 +195,11 @@ fn name(path: &Path) -> String {
     path.file_stem().unwrap_or_default().to_string_lossy().into_owned()
 }
 
-fn look(path: &Path, record: &Value) -> anyhow::Result<Looked> {
+fn look(registry: &Registry, path: &Path, record: &Value) -> anyhow::Result<Looked> {
     let unreadable = || format!("{} is no record that this version reads", path.display());
     let kind = record["kind"].as_str().with_context(unreadable)?.to_owned();
     let source: Source = serde_json::from_value(record["source"].clone()).with_context(unreadable)?;
-    let freshness = Freshness::of(&kind, &source);
+    let freshness = Freshness::of(&kind, &source, &registry.library());
     let changed: BTreeSet<&String> = freshness.changed().iter().collect();
     let rests = |modules: &BTreeSet<(String, Build)>| modules.iter().any(|(module, build)| changed.contains(&file_name(module, *build)));
     let mut resting = 0;
@@ -208,17 +208,17 @@ fn look(path: &Path, record: &Value) -> anyhow::Result<Looked> {
         resting = match &*kind {
             "bench" => {
                 let timings = serde_json::from_value::<Record<Timing>>(record.clone()).with_context(unreadable)?.cases;
-                timings.iter().filter(|timing| of_timing(timing).is_none_or(|modules| rests(&modules))).count()
+                timings.iter().filter(|timing| of_timing(registry, timing).is_none_or(|modules| rests(&modules))).count()
             }
             "mutants" => {
                 let names = record["cases"].as_array().into_iter().flatten().filter_map(|case| case["mutant"].as_str());
-                names.filter(|&name| name != SHARED_PADS && of_mutant(name).is_none_or(|module| rests(&[module].into()))).count()
+                names.filter(|&name| name != SHARED_PADS && of_mutant(registry, name).is_none_or(|module| rests(&[module].into()))).count()
             }
             // A round may call whatever its record names, and a row launches all of it.
             "soak" | "orders" => record["cases"].as_array().map_or(0, Vec::len),
             _ => {
                 let verdicts = serde_json::from_value::<Record>(record.clone()).with_context(unreadable)?.cases;
-                verdicts.iter().filter(|verdict| of_verdict(verdict).is_none_or(|modules| rests(&modules))).count()
+                verdicts.iter().filter(|verdict| of_verdict(registry, verdict).is_none_or(|modules| rests(&modules))).count()
             }
         };
     }
@@ -228,11 +228,11 @@ fn look(path: &Path, record: &Value) -> anyhow::Result<Looked> {
 
 /// What is wrong with a committed record that was made on the emulator, which anybody can make again: it must rest on the kernels of this tree.
 /// None of a record of GPUs, which may be stale.
-fn stale_on_emulator(root: &Path, path: &Path, record: &Value) -> anyhow::Result<Option<String>> {
+fn stale_on_emulator(registry: &Registry, root: &Path, path: &Path, record: &Value) -> anyhow::Result<Option<String>> {
     if record["machine"]["kind"] != "emulator" {
         return Ok(None);
     }
-    let looked = look(path, record)?;
+    let looked = look(registry, path, record)?;
     let mut changed: BTreeSet<String> = looked.freshness.changed().iter().cloned().collect();
     // Kernels from elsewhere: those that the documents show, and those of the museum.
     for (name, then) in record["source"]["modules"].as_object().into_iter().flatten() {
@@ -399,8 +399,8 @@ fn required(manifest: &Manifest, records: &[(PathBuf, Value)]) -> anyhow::Result
     Ok(worst.map_or(ExitCode::SUCCESS, ExitCode::from))
 }
 
-fn write_manifests(root: &Path) -> anyhow::Result<ExitCode> {
-    let emulator = Emulator::new(EmulatorOptions::default());
+fn write_manifests(registry: &Registry, root: &Path) -> anyhow::Result<ExitCode> {
+    let emulator = Emulator::new(EmulatorOptions::of(registry));
     let manifests = [
         ("emulator-smoke", List::Smoke, RunsOn::Emulator(&emulator)),
         ("emulator-merge", List::Merge, RunsOn::Emulator(&emulator)),
@@ -411,7 +411,7 @@ fn write_manifests(root: &Path) -> anyhow::Result<ExitCode> {
     fs::create_dir_all(&folder).with_context(|| format!("cannot create {}", folder.display()))?;
     for (name, list, place) in manifests {
         let path = folder.join(format!("{name}.toml"));
-        fs::write(&path, of_list(list, place)).with_context(|| format!("cannot write {}", path.display()))?;
+        fs::write(&path, of_list(registry, list, place)).with_context(|| format!("cannot write {}", path.display()))?;
         println!("wrote  {}", path.display());
     }
     Ok(ExitCode::SUCCESS)
@@ -420,21 +420,19 @@ fn write_manifests(root: &Path) -> anyhow::Result<ExitCode> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use passmuster_collectives::library::modules;
 
     /// If this fails, a record of mutants does not name what was mutated.
     #[test]
     fn mutants_are_of_modules() {
+        let registry = Registry::built_in();
+        let of_mutant = |name: &str| of_mutant(&registry, name);
         assert_eq!(of_mutant("two_shot/L49 st.relaxed.sys dropped"), Some(("all_reduce/two_shot".into(), Build::Release)));
         assert_eq!(of_mutant("premul_sum/push/L9 bar.sync dropped"), Some(("premul_sum/push".into(), Build::Release)));
         assert_eq!(of_mutant(SHARED_PADS), None);
-        let lost: Vec<String> = mutants::derived().into_iter().map(|mutant| mutant.name).filter(|name| of_mutant(name).is_none()).collect();
+        let lost: Vec<String> =
+            mutants::derived(&registry).into_iter().map(|mutant| mutant.name).filter(|name| of_mutant(name).is_none()).collect();
         assert_eq!(lost, Vec::<String>::new());
-        assert!(
-            MUTANTS
-                .iter()
-                .all(|mutant| of_mutant(mutant.name).is_some_and(|(module, _)| modules().iter().any(|known| known.name == module)))
-        );
+        assert!(MUTANTS.iter().all(|mutant| of_mutant(mutant.name).is_some_and(|(module, _)| registry.module(&module).is_some())));
     }
 
     /// If this fails, a figure of the emulator outlives the kernels that it is of, though anybody could make it again.
@@ -445,7 +443,7 @@ mod tests {
             let path = root.join(FOLDER).join(name);
             let mut record = read(&path).unwrap();
             change(&mut record);
-            stale_on_emulator(&root, &path, &record).unwrap()
+            stale_on_emulator(&Registry::built_in(), &root, &path, &record).unwrap()
         };
         let module = |name: &'static str| move |record: &mut Value| record["source"]["modules"][name] = "0".into();
         let ours = complaint("emulator-mutants.json", &module("all_gather/ll")).unwrap();
@@ -476,7 +474,7 @@ mod tests {
             let modules = record.pointer_mut("/source/modules").and_then(Value::as_object_mut).into_iter().flatten();
             let ours = modules.filter(|(name, _)| !name.starts_with(FOREIGN));
             let changed = ours.map(|(_, hash)| *hash = "0".into()).count();
-            let looked = look(&path, &record).unwrap();
+            let looked = look(&Registry::built_in(), &path, &record).unwrap();
             if changed > 0 && kinds.insert(looked.kind.clone()) {
                 assert!(looked.resting > 0, "{}", path.display());
             }

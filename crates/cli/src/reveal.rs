@@ -2,6 +2,7 @@
 
 use std::{
     process::{Command, ExitCode},
+    sync::Arc,
     time::Duration,
 };
 
@@ -14,15 +15,14 @@ use passmuster::{
     emulator::Emulator,
 };
 use passmuster_collectives::{
-    algorithms::{self, Algorithm},
+    algorithms::{Algorithm, Registry},
     collective::{Collective, DType},
-    library::Library,
     machine::{self, MachineError},
 };
 
 use crate::{
     CANNOT_RUN, FINDING,
-    foreign::ForeignArgs,
+    foreign::{ForeignArgs, Known},
     worker::{Machine, MachineKind},
 };
 
@@ -67,16 +67,15 @@ const DEADLINE: Duration = Duration::from_secs(20);
 const PRINTED: usize = 4;
 
 impl Reveal {
-    pub(crate) fn run(self) -> anyhow::Result<ExitCode> {
-        let mut library = Library::default();
-        let known = self.elsewhere.register(&mut library, self.on)?;
-        let algorithm: &dyn Algorithm = match (&self.algorithm, &known[..]) {
-            (None, [known]) => known.foreign,
+    pub(crate) fn run(self, registry: &Registry) -> anyhow::Result<ExitCode> {
+        let Known { registry, library, foreign: known } = self.elsewhere.beside(registry, self.on)?;
+        let algorithm: Arc<dyn Algorithm> = match (&self.algorithm, &known[..]) {
+            (None, [known]) => known.foreign.clone(),
             (None, known) => bail!("--spec is given {} times: the order of one algorithm is printed", known.len()),
             (Some(name), _) => {
                 let (collective, name) = name.split_once('/').context("expected COLLECTIVE/ALGORITHM, as in all_reduce/two_shot")?;
                 let collective: Collective = collective.parse().map_err(anyhow::Error::msg)?;
-                algorithms::find(collective, name).map_err(anyhow::Error::msg)?
+                registry.find(collective, name).map_err(anyhow::Error::msg)?
             }
         };
         match self.on {
@@ -88,7 +87,7 @@ impl Reveal {
             }
             MachineKind::Emulator => {
                 let mut emulator = Emulator::new(self.machine.emulator(library, 0)?);
-                self.print(&mut emulator, algorithm)
+                self.print(&mut emulator, &*algorithm)
             }
             MachineKind::Cuda => {
                 let missing = |&&(name, value): &&(&str, &str)| std::env::var(name).ok().as_deref() != Some(value);
@@ -103,7 +102,7 @@ impl Reveal {
                 // SAFETY: this command has started no thread yet.
                 unsafe { passmuster_cuda::prepare_process() };
                 match self.machine.gpus.open(library, None) {
-                    Ok(mut machine) => self.print(&mut machine, algorithm),
+                    Ok(mut machine) => self.print(&mut machine, &*algorithm),
                     Err(error) => {
                         eprintln!("{error}");
                         Ok(ExitCode::from(CANNOT_RUN))

@@ -17,12 +17,16 @@ use passmuster::{
         Case, Status, Verdict,
         report::{Record, RecordCase, Source, Summary},
         resources::{Resources, left_behind},
-        soak::{Calls, Round, Soak as Drawn, worlds_of},
+        soak::{Calls, Round, Soak as Drawn, Token, worlds_of},
         supervisor::StartError,
     },
     emulator::Interleaving,
 };
-use passmuster_collectives::{algorithms::Target, library::Library, machine::MachineInfo, plan::Build};
+use passmuster_collectives::{
+    algorithms::{Registry, Target},
+    machine::MachineInfo,
+    plan::Build,
+};
 use serde::{Deserialize, Serialize};
 use xshell::Shell;
 
@@ -80,7 +84,7 @@ pub(crate) struct Soak {
     bytes: Option<u64>,
     /// Run exactly this round, whose token is what a report has.
     #[arg(long, value_name = "TOKEN", conflicts_with_all = ["rounds", "seed", "from", "worlds", "bytes", "minutes"])]
-    replay: Option<Round>,
+    replay: Option<Token>,
     /// Print the rounds (of --rounds, or one) and stop.
     #[arg(long)]
     list: bool,
@@ -164,6 +168,7 @@ impl RecordCase for Soaked {}
 
 /// A soak that runs.
 struct Running<'a> {
+    registry: &'a Registry,
     asked: &'a Soak,
     drawn: Drawn,
     rounds: Rounds,
@@ -175,7 +180,7 @@ struct Running<'a> {
 }
 
 impl Soak {
-    pub(crate) fn run(self, sh: &Shell) -> anyhow::Result<ExitCode> {
+    pub(crate) fn run(self, registry: &Registry, sh: &Shell) -> anyhow::Result<ExitCode> {
         if self.on == MachineKind::Cuda && self.list && self.replay.is_none() && self.worlds.is_none() {
             bail!("--list of --machine cuda needs --worlds: how many GPUs there are is not looked at");
         }
@@ -183,11 +188,11 @@ impl Soak {
             bail!("--from {}: no round is left from there on", u64::MAX);
         }
         if self.list {
-            self.rounds_asked(&self.drawn(0)).for_each(|round| print!("{}", told::round(&round)));
+            self.rounds_asked(registry, &self.drawn(0)).for_each(|round| print!("{}", told::round(&round)));
             return Ok(ExitCode::SUCCESS);
         }
         let file = ResultFile::asked(self.json.as_deref())?;
-        let mut rounds = Rounds::new(&self)?;
+        let mut rounds = Rounds::new(registry, &self)?;
         let machine = match rounds.machine() {
             Ok(machine) => machine,
             Err(StartError::CannotRun { reason }) => {
@@ -196,7 +201,7 @@ impl Soak {
             }
             Err(error) => bail!(error),
         };
-        let (source, known) = (project::source(sh), machine.clone());
+        let (source, known) = (project::source(sh, &registry.library()), machine.clone());
         let kept = file.as_ref().map(|file| journal::kept_in(file, None)).transpose()?.flatten();
         let partial = source.clone();
         let journal = Journal::open(kept, Duration::from_secs(EVERY), vec![None], move |cases| {
@@ -212,7 +217,7 @@ impl Soak {
             ..Soaked::default()
         };
         let mut running =
-            Running { asked: &self, drawn, rounds, journal: &journal, so_far, statuses: Vec::new(), modules: BTreeSet::new() };
+            Running { registry, asked: &self, drawn, rounds, journal: &journal, so_far, statuses: Vec::new(), modules: BTreeSet::new() };
         let begin = Instant::now();
         running.soak()?;
         let seconds = begin.elapsed().as_secs_f64();
@@ -222,7 +227,7 @@ impl Soak {
         if self.on == MachineKind::Cuda {
             machine.notes.extend(project::gpu_settings(sh));
         }
-        let record = record(machine, source, (so_far, statuses), (seconds, rounds.notes()), &modules);
+        let record = record(registry, machine, source, (so_far, statuses), (seconds, rounds.notes()), &modules);
         let written = journal.end(|| file.iter().try_for_each(|file| file.write(&record.to_json())));
         print!("{}", told::soaked(&record, &self.command(), alone.as_deref()));
         written?;
@@ -252,9 +257,9 @@ impl Soak {
     }
 
     /// The rounds to list.
-    fn rounds_asked(&self, drawn: &Drawn) -> impl Iterator<Item = Round> {
+    fn rounds_asked(&self, registry: &Registry, drawn: &Drawn) -> impl Iterator<Item = Round> {
         let first = self.first();
-        (first..first.saturating_add(self.rounds.map_or(1, NonZeroU64::get))).map(|number| Round::draw(drawn.clone(), number))
+        (first..first.saturating_add(self.rounds.map_or(1, NonZeroU64::get))).map(|number| Round::draw(registry, drawn.clone(), number))
     }
 
     /// What to type before the token of a round.
@@ -281,7 +286,7 @@ impl Running<'_> {
         let first = self.asked.first();
         while self.so_far.rounds < most && (self.so_far.rounds == 0 || begin.elapsed() < limit) {
             let Some(number) = first.checked_add(self.so_far.rounds) else { break };
-            let round = Round::draw(self.drawn.clone(), number);
+            let round = Round::draw(self.registry, self.drawn.clone(), number);
             let verdict = self.rounds.judge(&round)?;
             self.enter(&round, &verdict);
             bar.set_position(begin.elapsed().as_secs().min(limit.as_secs()));
@@ -309,7 +314,7 @@ impl Running<'_> {
                 }
             }
             for part in &round.parts {
-                self.modules.extend(Case::from(part.case.clone()).modules(Target::default().waiting_blocks));
+                self.modules.extend(Case::from(part.case.clone()).modules(self.registry, Target::default().waiting_blocks));
             }
         }
         if verdict.status == Status::Pass {
@@ -330,7 +335,7 @@ impl Running<'_> {
         let mut more = Vec::new();
         while self.so_far.held_last.len() < 2 || (!more.is_empty() && self.so_far.held_last.len() < MOST_LAPS) {
             for number in first..first.saturating_add(self.so_far.rounds.min(LAP)) {
-                let round = Round::draw(self.drawn.clone(), number);
+                let round = Round::draw(self.registry, self.drawn.clone(), number);
                 let verdict = self.rounds.judge(&round)?;
                 if verdict.status.is_finding() || verdict.status == Status::InfraError {
                     self.statuses.push(verdict.status);
@@ -357,7 +362,7 @@ impl Running<'_> {
     fn alone(&mut self) -> Option<String> {
         let verdict = self.so_far.verdict.as_ref().filter(|verdict| verdict.status == Status::Fail)?;
         let case = verdict.findings.iter().find_map(|finding| finding.case.clone())?;
-        let round: Round = verdict.case.parse().ok()?;
+        let round = Round::read(self.registry, &verdict.case).ok()?;
         let alone = self.rounds.alone(&case, &round).ok()?;
         Some(match alone.status.is_finding() {
             // No other command runs a case with the planted bug.
@@ -377,6 +382,7 @@ impl Soak {
 
 /// The record of a soak, of what was found, and of the time it took with what happened beside it.
 fn record(
+    registry: &Registry,
     machine: MachineInfo,
     source: Source,
     (so_far, statuses): (Soaked, Vec<Status>),
@@ -385,7 +391,7 @@ fn record(
 ) -> Record<Soaked> {
     let mut record = Record::new("soak", machine, source, Summary::of(statuses), vec![so_far]);
     record.seconds = Some(seconds);
-    record.source.modules = Library::default().hashes(modules);
+    record.source.modules = registry.library().hashes(modules);
     record.notes = notes;
     record
 }
@@ -410,7 +416,14 @@ mod tests {
         let of = |statuses: &[Status], leaks: &[&str]| {
             let soaked = Soaked { leaks: leaks.iter().map(|&leak| leak.to_owned()).collect(), ..Soaked::default() };
             let source = Source { commit: String::new(), dirty: false, ptx_hash: String::new(), modules: BTreeMap::new(), binary: None };
-            exit_status(&record(MachineInfo::default(), source, (soaked, statuses.to_vec()), (1.0, Vec::new()), &BTreeSet::new()))
+            exit_status(&record(
+                &Registry::built_in(),
+                MachineInfo::default(),
+                source,
+                (soaked, statuses.to_vec()),
+                (1.0, Vec::new()),
+                &BTreeSet::new(),
+            ))
         };
         assert_eq!(of(&[Status::Pass, Status::Pass], &[]), 0);
         assert_eq!(of(&[Status::Pass, Status::Inconclusive], &[]), INCONCLUSIVE);

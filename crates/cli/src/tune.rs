@@ -5,6 +5,7 @@ use std::{
     fs, io,
     path::{Path, PathBuf},
     process::ExitCode,
+    sync::Arc,
 };
 
 use anyhow::{Context, bail, ensure};
@@ -12,8 +13,8 @@ use passmuster::conformance::report::{table, today};
 use passmuster_bench::{CollectiveWorkload, Contender, Method, Timing, Workload};
 use passmuster_collectives::{
     algorithms::{
-        self, Algorithm, Auto,
-        auto::{choose, sample_call},
+        Algorithm, Auto, Registry,
+        auto::sample_call,
         tuning::{Row, Tuning, steps},
     },
     collective::{Collective, DType, Roundings},
@@ -85,13 +86,13 @@ pub(crate) struct Choose {
 }
 
 impl Tune {
-    pub(crate) fn run(self) -> anyhow::Result<ExitCode> {
+    pub(crate) fn run(self, registry: &Registry) -> anyhow::Result<ExitCode> {
         ensure!(self.sizes.is_sorted() && !self.sizes.is_empty(), "--sizes must ascend");
         let mut tuning = known(&self.out)?;
         let out = ResultFile::open(&self.out)?;
         let rows = match self.from.is_empty() {
-            true => self.measured()?,
-            false => Some(recorded(&self.from)?),
+            true => self.measured(registry)?,
+            false => Some(recorded(registry, &self.from)?),
         };
         let Some(rows) = rows else { return Ok(ExitCode::from(CANNOT_RUN)) };
         rows.into_iter().for_each(|(row, largest)| tuning.replace(row, largest));
@@ -104,25 +105,25 @@ impl Tune {
     }
 
     /// Rows of all collectives; none where the machine cannot run.
-    fn measured(&self) -> anyhow::Result<Option<Vec<Measured>>> {
+    fn measured(&self, registry: &Registry) -> anyhow::Result<Option<Vec<Measured>>> {
         journal::end_with_children()?;
         let mut workers = Workers::new(&self.gpus, Vec::new(), false);
         let Some(machine) = workers.machine()? else { return Ok(None) };
         let mut rows = Vec::new();
         for collective in Collective::ALL {
-            let contenders = contenders(collective);
+            let contenders = contenders(registry, collective);
             let pairs = self.worlds.iter().flat_map(|&world| self.sizes.iter().map(move |&bytes| (world, bytes)));
             let workloads: Vec<(Workload, Method)> =
                 pairs.map(|(world, bytes)| (workload(collective, world, bytes).into(), self.method(bytes))).collect();
             let bar = progress_bar(contenders.len() * workloads.iter().map(|(_, method)| method.rounds as usize).sum::<usize>());
-            let of_all: Vec<Contender> = contenders.iter().map(|&contender| contender.into()).collect();
+            let of_all: Vec<Contender> = contenders.iter().cloned().map(Contender::from).collect();
             let timings = bench::take(&mut workers, &of_all, &workloads, &bar, &|_, _| ())?;
             bar.finish_and_clear();
             if let Some(lost) = timings.iter().find(|timing| timing.status.is_finding()) {
                 bail!("{collective}/{} w={}: {}", lost.contender, lost.workload.world(), lost.reason);
             }
             for &world in &self.worlds {
-                rows.push(row((collective, world), &self.sizes, &timings, (&machine, &today()))?);
+                rows.push(row(registry, (collective, world), &self.sizes, &timings, (&machine, &today()))?);
             }
         }
         Ok(Some(rows))
@@ -144,8 +145,8 @@ fn known(path: &Path) -> anyhow::Result<Tuning> {
 }
 
 /// What is chosen from: those that every machine of the kind can run, and that round once: a call that is a byte longer is not to be less exact.
-fn contenders(collective: Collective) -> Vec<&'static dyn Algorithm> {
-    let of_collective = algorithms::all().iter().copied().filter(|a| a.collective() == collective);
+fn contenders(registry: &Registry, collective: Collective) -> Vec<Arc<dyn Algorithm>> {
+    let of_collective = registry.of(collective).cloned();
     let call = sample_call(collective, 2, 1 << 10).expect("so many bytes fit");
     of_collective.filter(|a| !a.is_peer() && !a.uses_multicast() && a.contract(&call).roundings == Roundings::Once).collect()
 }
@@ -154,7 +155,7 @@ fn contenders(collective: Collective) -> Vec<&'static dyn Algorithm> {
 ///
 /// # Errors
 /// What is no record of bench, or has nothing to choose by; two records of the same collective and world.
-fn recorded(paths: &[PathBuf]) -> anyhow::Result<Vec<Measured>> {
+fn recorded(registry: &Registry, paths: &[PathBuf]) -> anyhow::Result<Vec<Measured>> {
     let mut rows: Vec<Measured> = Vec::new();
     for path in paths {
         let record = bench::output::read(path)?;
@@ -171,7 +172,7 @@ fn recorded(paths: &[PathBuf]) -> anyhow::Result<Vec<Measured>> {
                     "{} has {collective} w={world}, and so has another of the records",
                     path.display()
                 );
-                rows.push(row((collective, world), &sizes, &record.cases, (&record.machine, &record.date))?);
+                rows.push(row(registry, (collective, world), &sizes, &record.cases, (&record.machine, &record.date))?);
             }
         }
         ensure!(rows.len() > before, "{} has no times of bf16 and a collective's first operator", path.display());
@@ -184,6 +185,7 @@ type Measured = (Row, u64);
 
 /// The row of a collective and a world size, of the times at these sizes, which are printed.
 fn row(
+    registry: &Registry,
     (collective, world): (Collective, u32),
     sizes: &[u64],
     timings: &[Timing],
@@ -194,8 +196,9 @@ fn row(
         let same = |timing: &&Timing| timing.workload == of && timing.contender == contender;
         timings.iter().find(same).and_then(|timing| timing.microseconds.as_ref()).map(|times| times.median)
     };
-    let of = |contender: &dyn Algorithm| (contender.name().to_owned(), sizes.iter().map(|&bytes| at(contender.name(), bytes)).collect());
-    let times: Vec<(String, Vec<Option<f64>>)> = contenders(collective).into_iter().map(of).collect();
+    let of =
+        |contender: Arc<dyn Algorithm>| (contender.name().to_owned(), sizes.iter().map(|&bytes| at(contender.name(), bytes)).collect());
+    let times: Vec<(String, Vec<Option<f64>>)> = contenders(registry, collective).into_iter().map(of).collect();
     print_times(collective, world, sizes, &times);
     let MachineInfo { gpu, gpus, driver, .. } = machine;
     let day = date.split('T').next().unwrap_or_default();
@@ -221,17 +224,18 @@ fn print_times(collective: Collective, world: u32, sizes: &[u64], times: &[(Stri
 }
 
 impl Choose {
-    pub(crate) fn run(self) -> anyhow::Result<ExitCode> {
+    pub(crate) fn run(self, registry: &Registry) -> anyhow::Result<ExitCode> {
         let measured = Auto::table().rows.iter().filter(|row| row.collective == self.collective);
         let worlds: Vec<u32> = if self.worlds.is_empty() { measured.map(|row| row.world).collect() } else { self.worlds };
         ensure!(!worlds.is_empty(), "{} is in no tuning table", self.collective);
+        let auto = Auto::new(self.collective, registry.algorithms().to_vec());
         let mut rows = Vec::new();
         for world in worlds {
             let row = Auto::table().row(self.collective, world).context("no row for this collective")?;
             let of_steps = || row.steps.iter().map(|step| step.up_to.unwrap_or(1 << 30)).collect();
             for bytes in self.bytes.map_or_else(of_steps, |bytes| vec![bytes]) {
                 let call = sample_call(self.collective, world, bytes).map_err(anyhow::Error::msg)?;
-                let choice = choose(&call).map_err(anyhow::Error::msg)?;
+                let choice = auto.choose(&call).map_err(anyhow::Error::msg)?;
                 rows.push(vec![world.to_string(), choice.algorithm.name().to_owned(), choice.reason]);
             }
         }
@@ -247,7 +251,9 @@ mod tests {
     /// If this fails, `auto` may take an algorithm that is less exact than another, for a size.
     #[test]
     fn what_rounds_at_each_rank_is_not_chosen_from() {
-        let names: Vec<&str> = contenders(Collective::Reduce).iter().map(|algorithm| algorithm.name()).collect();
+        let contenders = |collective| contenders(&Registry::built_in(), collective);
+        let of_reduce = contenders(Collective::Reduce);
+        let names: Vec<&str> = of_reduce.iter().map(|algorithm| algorithm.name()).collect();
         assert!(names.contains(&"two_shot") && !names.contains(&"chain"), "{names:?}");
         assert!(Collective::ALL.into_iter().all(|collective| contenders(collective).len() >= 3));
     }

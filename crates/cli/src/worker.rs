@@ -14,10 +14,19 @@ use passmuster::{
     },
     emulator::{Arithmetic, Emulator, EmulatorOptions, MultimemReduction, Profile, TensorCores},
 };
-use passmuster_collectives::{algorithms, device::DeviceModel, library::Library, machine};
+use passmuster_collectives::{
+    algorithms::{self, Registry},
+    device::DeviceModel,
+    library::Library,
+    machine,
+};
 use passmuster_cuda::{CudaMachine, CudaOptions, OpenError, Watch};
 
-use crate::{CANNOT_RUN, foreign::ForeignArgs, memory, units};
+use crate::{
+    CANNOT_RUN,
+    foreign::{ForeignArgs, Known},
+    memory, units,
+};
 
 /// Which machine cases run on.
 #[derive(clap::ValueEnum, Clone, Copy, Debug, PartialEq, Eq)]
@@ -231,18 +240,18 @@ pub(crate) struct Worker {
 }
 
 impl Worker {
-    pub(crate) fn run(self) -> anyhow::Result<ExitCode> {
+    pub(crate) fn run(self, registry: &Registry) -> anyhow::Result<ExitCode> {
         worker::expendable();
-        let mut library = match &self.mutant {
-            None => Library::default(),
-            Some(name) if self.all_entries => planted(name)?.library_with_all_entries(),
-            Some(name) => planted(name)?.library(),
+        let library = match &self.mutant {
+            None => registry.library(),
+            Some(name) if self.all_entries => planted(name)?.library_with_all_entries(registry),
+            Some(name) => planted(name)?.library(registry),
         };
-        self.elsewhere.register(&mut library, self.on)?;
+        let Known { registry, library, .. } = self.elsewhere.beside_in(registry, library, self.on)?;
         match self.on {
             MachineKind::Emulator => {
                 let mut machine = Emulator::new(self.machine.emulator(library, self.seed)?);
-                self.serve(&mut machine);
+                self.serve(&registry, &mut machine);
             }
             MachineKind::Cuda => {
                 let mut machine = match self.machine.gpus.open(library, Some(Arc::new(worker::busy))) {
@@ -252,19 +261,20 @@ impl Worker {
                         return Ok(ExitCode::from(CANNOT_RUN));
                     }
                 };
-                load_wanted(&mut machine);
-                self.serve(&mut machine);
+                load_wanted(&registry, &mut machine);
+                self.serve(&registry, &mut machine);
             }
         }
         // Standard input has ended. Destructors of a driver that may be wedged have nothing to add.
         std::process::exit(0)
     }
-    fn serve(&self, machine: &mut dyn machine::Machine) {
+    fn serve(&self, registry: &Registry, machine: &mut dyn machine::Machine) {
         worker::serve(machine.info(), |request| {
-            let settings = |deadline| Settings { deadline, shared_pads: self.shared_pads, progress: &|line: &str| worker::progress(line) };
+            let settings =
+                |deadline| Settings { registry, deadline, shared_pads: self.shared_pads, progress: &|line: &str| worker::progress(line) };
             let not_understood = |error: String| Verdict::without_checks(&request.case, Status::InfraError, error);
             if soak::is_round(&request.case) {
-                return request.case.parse::<Round>().map_or_else(not_understood, |round| {
+                return Round::read(registry, &request.case).map_or_else(not_understood, |round| {
                     let verdict = round.judge(machine, &settings(round.of_run(request.deadline())));
                     // What is left open after a hang is told by the verdict.
                     if !verdict.voids_device() {
@@ -274,15 +284,15 @@ impl Worker {
                     verdict
                 });
             }
-            let case = request.case.parse::<Case>().map_err(|error| error.to_string());
+            let case = Case::resolve(&request.case, registry).map_err(|error| error.to_string());
             case.map_or_else(not_understood, |case| case.judge(machine, &settings(request.deadline())))
         });
     }
 }
 
 /// Loads NCCL where the environment is one of its cases, so that what is told of the machine has its version.
-pub(crate) fn load_wanted(machine: &mut CudaMachine) {
-    if wants_nccl(|name| std::env::var_os(name).is_some())
+pub(crate) fn load_wanted(registry: &Registry, machine: &mut CudaMachine) {
+    if wants_nccl(registry, |name| std::env::var_os(name).is_some())
         && let Err(error) = machine.load_nccl()
     {
         // The cases that need it say so, each by itself.
@@ -299,8 +309,9 @@ pub(crate) fn planted(name: &str) -> anyhow::Result<&'static Mutant> {
 }
 
 /// Whether the environment is one that cases of NCCL are judged in.
-fn wants_nccl(is_set: impl Fn(&str) -> bool) -> bool {
-    algorithms::all().iter().chain(algorithms::bench_only_peers()).flat_map(|a| a.environment()).any(|(name, _)| is_set(name))
+fn wants_nccl(registry: &Registry, is_set: impl Fn(&str) -> bool) -> bool {
+    let peers = algorithms::bench_only_peers();
+    registry.algorithms().iter().chain(&peers).flat_map(|a| a.environment()).any(|(name, _)| is_set(name))
 }
 
 #[cfg(test)]
@@ -312,10 +323,11 @@ mod tests {
     /// If this fails, the worker of such cases does not say which NCCL it has.
     #[test]
     fn every_environment_of_a_case_is_one_of_nccl() {
-        assert!(!wants_nccl(|_| false));
-        for case in List::Merge.all_cases(0) {
-            let environment = case.environment();
-            assert!(environment.is_empty() || wants_nccl(|name| environment.keys().any(|set| *set == name)), "{case}");
+        let registry = Registry::built_in();
+        assert!(!wants_nccl(&registry, |_| false));
+        for case in List::Merge.all_cases(&registry, 0) {
+            let environment = case.environment(&registry);
+            assert!(environment.is_empty() || wants_nccl(&registry, |name| environment.keys().any(|set| *set == name)), "{case}");
         }
     }
 }

@@ -3,35 +3,32 @@
 use std::{
     borrow::Cow,
     collections::{BTreeMap, BTreeSet, HashSet},
-    sync::{Arc, LazyLock, OnceLock},
+    sync::{Arc, OnceLock},
 };
 
 use xxhash_rust::xxh3::Xxh3Default;
 
 use crate::{
-    algorithms::Registry,
     kernels::{FOREIGN, Module, code_hash, entries, file_name},
     plan::{Build, Launch},
 };
 
-/// Modules that launches may name: those of the [installed registry](Registry::installed), built-in ones first.
-pub fn modules() -> &'static [&'static Module] {
-    Registry::installed().modules()
-}
-
-/// The module that launches call so; none where there is none.
-pub fn find(name: &str) -> Option<&'static Module> {
-    modules().iter().copied().find(|module| module.name == name)
-}
-
-/// Entries of each embedded module's [builds](Build::ALL), found when first asked for: every launch of every script is held against them.
-static ENTRIES: LazyLock<Vec<[OnceLock<HashSet<&'static str>>; Build::ALL.len()]>> =
-    LazyLock::new(|| modules().iter().map(|_| Default::default()).collect());
-
-/// The PTX that launches refer to: the embedded modules, of which some may be replaced, as by a mutant, and others added.
+/// The PTX that launches refer to: that of modules, of which some may be replaced, as by a mutant, and others added.
+///
+/// A copy shares what was found out about the modules.
 #[derive(Clone, Default)]
 pub struct Library {
+    embedded: Arc<Embedded>,
     replaced: BTreeMap<(String, Build), Arc<Replaced>>,
+}
+
+/// Modules, and what is found out about them when first asked for.
+#[derive(Default)]
+struct Embedded {
+    modules: Vec<&'static Module>,
+    /// Entries of each module's [builds](Build::ALL): every launch of every script is held against them.
+    entries: Vec<[OnceLock<HashSet<&'static str>>; Build::ALL.len()]>,
+    hashes: OnceLock<BTreeMap<String, String>>,
 }
 
 /// What stands in a module's place.
@@ -41,6 +38,12 @@ struct Replaced {
 }
 
 impl Library {
+    /// Of modules whose names differ.
+    pub fn new(modules: Vec<&'static Module>) -> Library {
+        let entries = modules.iter().map(|_| Default::default()).collect();
+        Library { embedded: Arc::new(Embedded { modules, entries, hashes: OnceLock::new() }), replaced: BTreeMap::new() }
+    }
+
     /// Replaces one module's PTX, or adds a module where there is none of that name.
     pub fn replace(&mut self, module: &str, build: Build, ptx: impl Into<Cow<'static, str>>) {
         let ptx = ptx.into();
@@ -55,13 +58,16 @@ impl Library {
     pub fn ptx(&self, module: &str, build: Build) -> Result<&str, String> {
         match self.replaced(module, build) {
             Some(replaced) => Ok(&replaced.ptx),
-            None => embedded(module, build).map(|(_, ptx)| ptx),
+            None => self.embedded(module, build).map(|(_, ptx)| ptx),
         }
     }
 
-    /// Whether a module is one of those that stand in place of embedded ones, or beside them.
-    pub fn is_replaced(&self, module: &str, build: Build) -> bool {
-        self.replaced(module, build).is_some()
+    /// The PTX of a module that nothing stands in place of: the same text for as long as the process lives.
+    pub fn unreplaced(&self, module: &str, build: Build) -> Option<&'static str> {
+        if self.replaced(module, build).is_some() {
+            return None;
+        }
+        self.embedded(module, build).ok().map(|(_, ptx)| ptx)
     }
 
     /// Checks that a launch's entry is in its module.
@@ -73,8 +79,8 @@ impl Library {
         let is_there = match self.replaced(module, *build) {
             Some(replaced) => replaced.entries.contains(entry),
             None => {
-                let (index, ptx) = embedded(module, *build)?;
-                let known = &ENTRIES[index][*build as usize];
+                let (index, ptx) = self.embedded(module, *build)?;
+                let known = &self.embedded.entries[index][*build as usize];
                 known.get_or_init(|| entries(ptx).collect()).contains(entry.as_str())
             }
         };
@@ -96,40 +102,42 @@ impl Library {
         let replaced = if self.replaced.is_empty() { None } else { self.replaced.get(&(module.to_owned(), build)) };
         replaced.map(Arc::as_ref)
     }
-}
 
-/// An embedded module's place in [`modules`], and its PTX.
-fn embedded(module: &str, build: Build) -> Result<(usize, &'static str), String> {
-    let index = modules().iter().position(|m| m.name == module).ok_or_else(|| {
-        let names: Vec<&str> = modules().iter().map(|m| m.name).collect();
-        format!("unknown kernel module `{module}`: expected one of {}", names.join(", "))
-    })?;
-    let ptx = modules()[index].ptx(build).ok_or_else(|| {
-        let which = if build == Build::Wide { "wide" } else { "checked" };
-        format!("kernel module `{module}` has no {which} build")
-    })?;
-    Ok((index, ptx))
-}
-
-/// Hash of all embedded kernels, names included: `xxh3:` and 16 hexadecimal digits. They are some 26 MB, and each process of a rank asks.
-pub fn ptx_hash() -> String {
-    let mut all = Xxh3Default::new();
-    for &&Module { name, release, checked, wide, .. } in modules() {
-        for part in [name, release, checked.unwrap_or_default(), wide.unwrap_or_default()] {
-            all.update(part.as_bytes());
-            all.update(b"\0");
-        }
+    /// An embedded module's number, and its PTX.
+    fn embedded(&self, module: &str, build: Build) -> Result<(usize, &'static str), String> {
+        let modules = &self.embedded.modules;
+        let index = modules.iter().position(|m| m.name == module).ok_or_else(|| {
+            let names: Vec<&str> = modules.iter().map(|m| m.name).collect();
+            format!("unknown kernel module `{module}`: expected one of {}", names.join(", "))
+        })?;
+        let ptx = modules[index].ptx(build).ok_or_else(|| {
+            let which = if build == Build::Wide { "wide" } else { "checked" };
+            format!("kernel module `{module}` has no {which} build")
+        })?;
+        Ok((index, ptx))
     }
-    format!("xxh3:{:016x}", all.digest())
-}
 
-/// Those of a record's kernels that are no longer what they were, or no longer there, by [`file_name`]. `then` has their hashes. Kernels from elsewhere are
-/// none of ours: what was judged is what the record's notes say.
-pub fn changed_since(then: &BTreeMap<String, String>) -> Vec<String> {
-    static NOW: LazyLock<BTreeMap<String, String>> = LazyLock::new(|| {
-        let hash = |module: &Module, build| Some((file_name(module.name, build), code_hash(module.ptx(build)?)));
-        modules().iter().flat_map(|module| Build::ALL.into_iter().filter_map(move |build| hash(module, build))).collect()
-    });
-    let has_changed = |(name, hash): &(&String, &String)| !name.starts_with(FOREIGN) && NOW.get(*name) != Some(*hash);
-    then.iter().filter(has_changed).map(|(name, _)| name.clone()).collect()
+    /// Hash of all modules, names included, whatever is replaced: `xxh3:` and 16 hexadecimal digits. They are some 26 MB, and each process of a rank asks.
+    pub fn ptx_hash(&self) -> String {
+        let mut all = Xxh3Default::new();
+        for &&Module { name, release, checked, wide, .. } in &self.embedded.modules {
+            for part in [name, release, checked.unwrap_or_default(), wide.unwrap_or_default()] {
+                all.update(part.as_bytes());
+                all.update(b"\0");
+            }
+        }
+        format!("xxh3:{:016x}", all.digest())
+    }
+
+    /// Those of a record's kernels that are no longer what they were, or no longer there, by [`file_name`]. `then` has their hashes. Kernels from elsewhere are
+    /// none of ours: what was judged is what the record's notes say.
+    pub fn changed_since(&self, then: &BTreeMap<String, String>) -> Vec<String> {
+        let now = self.embedded.hashes.get_or_init(|| {
+            let hash = |module: &Module, build| Some((file_name(module.name, build), code_hash(module.ptx(build)?)));
+            let of_module = |module| Build::ALL.into_iter().filter_map(move |build| hash(module, build));
+            self.embedded.modules.iter().copied().flat_map(of_module).collect()
+        });
+        let has_changed = |(name, hash): &(&String, &String)| !name.starts_with(FOREIGN) && now.get(*name) != Some(*hash);
+        then.iter().filter(has_changed).map(|(name, _)| name.clone()).collect()
+    }
 }

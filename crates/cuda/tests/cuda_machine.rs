@@ -12,7 +12,7 @@ use std::{sync::Arc, time::Duration};
 
 use libtest_mimic::{Arguments, Failed, Trial};
 use passmuster_collectives::{
-    algorithms::{self, Holders, Target},
+    algorithms::{Holders, Registry, Target},
     collective::{Collective, DType, ReduceOp, Shape, reduce_in_order},
     machine::{Machine, MachineError, Site},
     plan::{BufferSpec, Call, Departure, Edge, NcclCall, Op, Plan, RankCall, Region, Role, Script, Step, edges},
@@ -73,13 +73,17 @@ fn tensor_maps_are_refused_as_the_driver_does() {
 const COUNT: u64 = 10_007;
 const DEADLINE: Duration = Duration::from_secs(20);
 
+fn options() -> CudaOptions {
+    CudaOptions { library: Registry::built_in().library(), ..CudaOptions::default() }
+}
+
 fn open(gpus: Option<Vec<usize>>) -> CudaMachine {
-    CudaMachine::open(CudaOptions { gpus, ..CudaOptions::default() }).expect("these tests need a GPU")
+    CudaMachine::open(CudaOptions { gpus, ..options() }).expect("these tests need a GPU")
 }
 
 /// A group with an input, an output and what the algorithm needs, its inputs written, and the plan of one call.
 fn set_up(machine: &mut CudaMachine, algorithm: &str, world: usize, in_place: bool) -> (usize, Arc<Plan>) {
-    let algorithm = algorithms::find(Collective::AllReduce, algorithm).unwrap();
+    let algorithm = Registry::built_in().find(Collective::AllReduce, algorithm).unwrap();
     let bytes = COUNT * 4;
     let mut buffers = vec![BufferSpec::new("input", bytes, Role::Data), BufferSpec::new("output", bytes, Role::Data)];
     let (input, output) = (buffers[0].whole(), buffers[usize::from(!in_place)].whole());
@@ -206,9 +210,9 @@ fn copy_engines_bring_the_same_with_and_without_batches() {
     // A GPU for each rank: with two ranks on each of two, it hung. Slots of less than 64 KiB take no second stream.
     let (world, dtype, count) = (4u32, DType::I32, 15_011);
     for batch_copies in [true, false] {
-        let mut machine = CudaMachine::open(CudaOptions { batch_copies, ..CudaOptions::default() }).expect("these tests need a GPU");
+        let mut machine = CudaMachine::open(CudaOptions { batch_copies, ..options() }).expect("these tests need a GPU");
         for collective in [Collective::AllGather, Collective::AllToAll, Collective::AllReduce] {
-            let algorithm = algorithms::find(collective, "copy_engine").unwrap();
+            let algorithm = Registry::built_in().find(collective, "copy_engine").unwrap();
             let (op, shape) = (collective.operators()[0], Shape::new(collective, world, count));
             let (input, output) =
                 (BufferSpec::new("input", shape.input() * 4, Role::Data), BufferSpec::new("output", shape.output() * 4, Role::Data));
@@ -335,8 +339,8 @@ fn outcomes_while_all_is_held(collective: Collective, algorithm: &str, limit: Du
     let capability: f64 = note("compute_capability").parse().unwrap();
     let holders = Holders::of_all(note("multiprocessors").parse().unwrap(), limit);
     assert!(capability >= 9.0, "a block of {} bytes of shared memory needs compute capability 9.0, this is {capability}", holders.shared);
-    let algorithm = algorithms::find(collective, algorithm).unwrap();
-    occupancy::outcomes(&holders, &mut machine, algorithm, (info.gpus as u32, 1 << 19), true)
+    let algorithm = Registry::built_in().find(collective, algorithm).unwrap();
+    occupancy::outcomes(&holders, &mut machine, &*algorithm, (info.gpus as u32, 1 << 19), true)
 }
 
 /// Long enough for any collective, short enough for a test that fails.
@@ -362,7 +366,7 @@ fn an_all_gather_by_a_kernel_waits_for_an_sm() {
 }
 
 fn a_rank_that_stays_away_is_named_by_those_that_wait() {
-    let options = CudaOptions { gpus: Some(vec![0]), wait_limit: Duration::from_millis(300), ..CudaOptions::default() };
+    let options = CudaOptions { gpus: Some(vec![0]), wait_limit: Duration::from_millis(300), ..options() };
     let mut machine = CudaMachine::open(options).unwrap();
     let (group, plan) = set_up(&mut machine, "two_shot", 3, false);
     let steps = vec![enqueue(group, &plan), Step::Leave { rank: 1, how: Departure::Idle }, enqueue(group, &plan)];
@@ -375,7 +379,7 @@ fn a_rank_that_stays_away_is_named_by_those_that_wait() {
 }
 
 fn a_deadline_holds_while_kernels_wait() {
-    let options = CudaOptions { gpus: Some(vec![0]), wait_limit: Duration::from_secs(10), ..CudaOptions::default() };
+    let options = CudaOptions { gpus: Some(vec![0]), wait_limit: Duration::from_secs(10), ..options() };
     let mut machine = CudaMachine::open(options).unwrap();
     let (group, plan) = set_up(&mut machine, "one_shot", 2, false);
     let steps = vec![Step::Leave { rank: 1, how: Departure::Idle }, enqueue(group, &plan)];

@@ -9,7 +9,10 @@ use half::{bf16, f16};
 use libtest_mimic::{Arguments, Failed, Trial};
 use passmuster::conformance::{Case, List, Status, runner::Settings};
 use passmuster_collectives::{
-    algorithms::matmul::{self, Tile},
+    algorithms::{
+        Registry,
+        matmul::{self, Tile},
+    },
     collective::{DType, Layout, Product},
     machine::Machine,
     plan::{BufferSpec, MatmulCall, Op, Operands, Plan, Role, Script, Step},
@@ -126,7 +129,8 @@ fn buffers(product: &Product) -> ([BufferSpec; 3], Operands) {
 }
 
 fn open() -> CudaMachine {
-    CudaMachine::open(CudaOptions { gpus: Some(vec![0]), ..CudaOptions::default() }).expect("these tests need a GPU")
+    CudaMachine::open(CudaOptions { gpus: Some(vec![0]), library: Registry::built_in().library(), ..CudaOptions::default() })
+        .expect("these tests need a GPU")
 }
 
 /// C of A and B on one rank, by the kernel with these tiles or by the library.
@@ -209,10 +213,11 @@ fn the_library_multiplies_integers_to_the_bit() {
 
 /// What `test-gpu` does with products, in this process: without NCCL, whose paths are forced by the environment of a process.
 fn cases_of_products_pass() {
-    let mut machine = CudaMachine::open(CudaOptions::default()).unwrap();
-    let settings = Settings { deadline: DEADLINE, shared_pads: false, progress: &|_| {} };
+    let registry = Registry::built_in();
+    let mut machine = CudaMachine::open(CudaOptions { library: registry.library(), ..CudaOptions::default() }).unwrap();
+    let settings = Settings { registry: &registry, deadline: DEADLINE, shared_pads: false, progress: &|_| {} };
     let mut passed = 0;
-    for case in List::Merge.products(0).into_iter().map(Case::from).filter(|case| case.environment().is_empty()) {
+    for case in List::Merge.products(0).into_iter().map(Case::from).filter(|case| case.environment(&registry).is_empty()) {
         let verdict = case.judge(&mut machine, &settings);
         assert!(matches!(verdict.status, Status::Pass | Status::NotSupported), "{verdict:#?}");
         passed += usize::from(verdict.status == Status::Pass);

@@ -14,7 +14,7 @@ use passmuster::{
     emulator::{Emulator, EmulatorOptions, Profile},
 };
 use passmuster_collectives::{
-    algorithms::{self, Algorithm, Foreign, Target},
+    algorithms::{Algorithm, Foreign, Registry, Target},
     collective::{Collective, DType, ReduceOp},
     library::Library,
     machine::Machine,
@@ -70,9 +70,10 @@ fn bench(criterion: &mut Criterion, title: &str, algorithm: &dyn Algorithm, libr
 }
 
 fn own(criterion: &mut Criterion) {
+    let registry = Registry::built_in();
     for name in ["one_shot", "two_shot"] {
-        let algorithm = algorithms::find(Collective::AllReduce, name).expect("an algorithm");
-        bench(criterion, &format!("{name} bf16 64 KiB x 8 ranks"), algorithm, &Library::default(), 8, 1);
+        let algorithm = registry.find(Collective::AllReduce, name).expect("an algorithm");
+        bench(criterion, &format!("{name} bf16 64 KiB x 8 ranks"), &*algorithm, &registry.library(), 8, 1);
     }
 }
 

@@ -13,6 +13,10 @@ pub mod strategies;
 
 pub use passmuster_collectives::{algorithms, collective, contract, kernels, library, machine, plan, pool, with_element};
 
+/// What passmuster brings, for tests.
+#[cfg(test)]
+static REGISTRY: std::sync::LazyLock<algorithms::Registry> = std::sync::LazyLock::new(algorithms::Registry::built_in);
+
 #[cfg(doctest)]
 #[doc = include_str!("../README.md")]
 struct Readme;

@@ -1,8 +1,7 @@
-//! Strategies of proptest for tests of one's own: cases, sequences of calls and worlds, of algorithms that the
-//! [installed registry](passmuster_collectives::algorithms::Registry::installed) knows.
+//! Strategies of proptest for tests of one's own: cases, sequences of calls and worlds, of the algorithms of a [registry](Registry).
 //!
 //! ```
-//! use passmuster::{cargo_test::judge, collective::Collective, strategies};
+//! use passmuster::{algorithms::Registry, cargo_test::judge, collective::Collective, strategies};
 //! use proptest::prelude::*;
 //!
 //! proptest! {
@@ -10,8 +9,8 @@
 //!     # /*
 //!     #[test]
 //!     # */
-//!     fn any_call_is_right(case in strategies::cases(Collective::AllReduce, "one_shot", 2..=4)) {
-//!         prop_assert_eq!(judge(&case.into()), Ok(()));
+//!     fn any_call_is_right(case in strategies::cases(&Registry::built_in(), Collective::AllReduce, "one_shot", 2..=4)) {
+//!         prop_assert_eq!(judge(&Registry::built_in(), &case.into()), Ok(()));
 //!     }
 //! }
 //! # any_call_is_right();
@@ -19,18 +18,18 @@
 //!
 //! What fails becomes smaller as the harness's own findings do: fewer calls, a smaller world, fewer elements, a simpler type.
 
-use std::ops::RangeInclusive;
+use std::{ops::RangeInclusive, sync::Arc};
 
 use proptest::{prelude::*, sample::select};
 
 use crate::conformance::{
     CollectiveCase, Graph, InputClass,
-    lists::contenders,
+    lists::Source,
     lists::sequences::{sequence_of, skew},
     shrink::{Simplified, boundary_counts},
 };
 use passmuster_collectives::{
-    algorithms::{self, Algorithm},
+    algorithms::{Algorithm, Registry},
     collective::{Collective, DType, ReduceOp, Shape},
     plan::{Call, MAX_WORLD},
 };
@@ -47,10 +46,16 @@ pub fn worlds() -> impl Strategy<Value = u32> {
 /// slices and between them, offsets, in place, roots, inputs of every class, one rank that may be late.
 ///
 /// # Panics
-/// Where the installed registry has no such algorithm, or it does no type and operator at all.
-pub fn cases(collective: Collective, algorithm: &str, worlds: RangeInclusive<u32>) -> impl Strategy<Value = CollectiveCase> + use<> {
-    let found = known(collective, algorithm);
-    let kinds = kinds(found, DType::ALL, collective.operators());
+/// Where the registry has no such algorithm, or it does no type and operator at all.
+pub fn cases(
+    registry: &Registry,
+    collective: Collective,
+    algorithm: &str,
+    worlds: RangeInclusive<u32>,
+) -> impl Strategy<Value = CollectiveCase> + use<> {
+    let found = known(registry, collective, algorithm);
+    let name = found.name().to_owned();
+    let kinds = kinds(&*found, DType::ALL, collective.operators());
     assert!(!kinds.is_empty(), "{collective}/{algorithm} does no type and operator");
     let drawn =
         (select(kinds), worlds, select(&InputClass::ALL[..]), 1..=0xffff_u64).prop_flat_map(move |((dtype, op), world, inputs, seed)| {
@@ -58,7 +63,8 @@ pub fn cases(collective: Collective, algorithm: &str, worlds: RangeInclusive<u32
             let root = if collective.has_root() { (0..world).boxed() } else { Just(0).boxed() };
             let in_place = if collective.has_in_place() { any::<bool>().boxed() } else { Just(false).boxed() };
             let graph = (1..=3_u32, 2..=3_u32).prop_map(|(calls, replays)| Graph { calls, replays });
-            (count, root, in_place, select(vec![0_u64, 0, 1, 3, 5, 8]), graph, proptest::option::weighted(0.25, skew(world))).prop_map(
+            (count, root, in_place, select(vec![0_u64, 0, 1, 3, 5, 8]), graph, proptest::option::weighted(0.25, skew(world))).prop_map({
+                let of = CollectiveCase::new(collective, &name, dtype, op, world, 0);
                 move |(count, root, in_place, offset, graph, skew)| CollectiveCase {
                     root,
                     in_place,
@@ -67,33 +73,35 @@ pub fn cases(collective: Collective, algorithm: &str, worlds: RangeInclusive<u32
                     skew,
                     inputs,
                     seed,
-                    ..CollectiveCase::new(collective, found.name(), dtype, op, world, count)
-                },
-            )
+                    count,
+                    ..of.clone()
+                }
+            })
         });
-    Simplified(drawn.prop_filter("more ranks than it takes", move |case| supports(found, case.shape(case.count), (case.dtype, case.op))))
+    Simplified(drawn.prop_filter("more ranks than it takes", move |case| supports(&*found, case.shape(case.count), (case.dtype, case.op))))
 }
 
 /// Sequences of three to eleven calls or graphs on one or two groups of two to eight ranks, in which an algorithm takes turns with the others of its
 /// collective: each leaves the group to the next.
 ///
 /// # Panics
-/// Where the installed registry has no such algorithm, or it does none of the common types with every common operator.
-pub fn sequences(collective: Collective, algorithm: &str) -> impl Strategy<Value = CollectiveCase> + use<> {
-    let found = known(collective, algorithm);
+/// Where the registry has no such algorithm, or it does none of the common types with every common operator.
+pub fn sequences(registry: &Registry, collective: Collective, algorithm: &str) -> impl Strategy<Value = CollectiveCase> + use<> {
+    let found = known(registry, collective, algorithm);
     let ops = collective.common_operators();
     let mut dtypes = DType::COMMON.to_vec();
-    dtypes.retain(|&dtype| kinds(found, [dtype], ops).len() == ops.len());
+    dtypes.retain(|&dtype| kinds(&*found, [dtype], ops).len() == ops.len());
     assert!(!dtypes.is_empty(), "{collective}/{algorithm} does no common type with every common operator");
-    let others = contenders(collective);
+    let source = Source::all(registry);
+    let others = source.contenders(collective);
     // Every second call is of the algorithm.
     let turns = [vec![found.name(); others.len().max(1)], others].concat();
-    let drawn = sequence_of(collective, turns, dtypes, ops);
+    let drawn = sequence_of(source, collective, turns, dtypes, ops);
     Simplified(drawn.prop_filter("no call of the algorithm", move |case| case.shots().any(|shot| shot.algorithm == found.name())))
 }
 
-fn known(collective: Collective, algorithm: &str) -> &'static dyn Algorithm {
-    algorithms::find(collective, algorithm).unwrap_or_else(|error| panic!("{error}"))
+fn known(registry: &Registry, collective: Collective, algorithm: &str) -> Arc<dyn Algorithm> {
+    registry.find(collective, algorithm).unwrap_or_else(|error| panic!("{error}"))
 }
 
 /// The types and operators, of these, that an algorithm does.
@@ -110,6 +118,7 @@ fn supports(algorithm: &dyn Algorithm, shape: Shape, (dtype, op): (DType, Reduce
 mod tests {
     use super::*;
     use crate::{
+        REGISTRY,
         cargo_test::judge,
         conformance::{Item, List},
     };
@@ -129,11 +138,11 @@ mod tests {
     #[case(Collective::Broadcast, "push")]
     #[case(Collective::AllToAll, "copy_engine")]
     fn what_is_drawn_is_a_case_that_passes(#[case] collective: Collective, #[case] algorithm: &str) {
-        let both = prop_oneof![cases(collective, algorithm, 1..=3), sequences(collective, algorithm)];
+        let both = prop_oneof![cases(&REGISTRY, collective, algorithm, 1..=3), sequences(&REGISTRY, collective, algorithm)];
         let result = runner(12).run(&both, |case| {
             prop_assert_eq!(case.to_string().parse(), Ok(case.clone()));
             prop_assert!(case.shots().map(|shot| &shot.algorithm).chain([&case.algorithm]).any(|name| name == algorithm));
-            prop_assert_eq!(judge(&case.into()), Ok(()));
+            prop_assert_eq!(judge(&REGISTRY, &case.into()), Ok(()));
             Ok(())
         });
         assert_eq!(result, Ok(()));
@@ -146,7 +155,7 @@ mod tests {
             let fails = case.world >= 3 && case.shots().any(|shot| shot.count > 8);
             if fails { Err(TestCaseError::fail("it fails")) } else { Ok(()) }
         };
-        let Err(TestError::Fail(_, smallest)) = runner(256).run(&sequences(Collective::AllReduce, "two_shot"), failing) else {
+        let Err(TestError::Fail(_, smallest)) = runner(256).run(&sequences(&REGISTRY, Collective::AllReduce, "two_shot"), failing) else {
             panic!("no sequence failed")
         };
         let [Item::Eager(call)] = &smallest.calls[..] else { panic!("{smallest}") };
@@ -156,7 +165,7 @@ mod tests {
     #[test]
     #[should_panic(expected = "unknown algorithm `tow_shot` of all_reduce")]
     fn an_algorithm_that_there_is_not_is_named() {
-        assert!(!List::Smoke.cases(0).is_empty());
-        let _ = cases(Collective::AllReduce, "tow_shot", 1..=2);
+        assert!(!List::Smoke.cases(&REGISTRY, 0).is_empty());
+        let _ = cases(&REGISTRY, Collective::AllReduce, "tow_shot", 1..=2);
     }
 }

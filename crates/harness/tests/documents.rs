@@ -9,6 +9,7 @@ use passmuster::{
     },
     emulator::{Emulator, EmulatorOptions},
 };
+use passmuster_collectives::algorithms::Registry;
 use rstest::rstest;
 
 fn text(path: &str) -> String {
@@ -37,10 +38,11 @@ fn readings_of_the_isa_are_those_at_the_heads_of_modules() {
 #[case("gpus2-merge", List::Merge, Some(2))]
 #[case("gpus4-merge", List::Merge, Some(4))]
 fn manifests_are_those_of_the_lists(#[case] name: &str, #[case] list: List, #[case] gpus: Option<usize>) {
-    let emulator = Emulator::new(EmulatorOptions::default());
+    let registry = Registry::built_in();
+    let emulator = Emulator::new(EmulatorOptions::of(&registry));
     let place = gpus.map_or(RunsOn::Emulator(&emulator), RunsOn::Gpus);
     let committed = text(&format!("fixtures/manifests/{name}.toml"));
-    let now = of_list(list, place);
+    let now = of_list(&registry, list, place);
     let differs: Vec<(&str, &str)> = committed.lines().zip(now.lines()).filter(|(then, now)| then != now).collect();
     assert!(committed == now, "{name}: `cargo xtask records --manifests` writes it anew; (was, is): {differs:#?}");
     Manifest::read(name, &now).unwrap();

@@ -1,6 +1,10 @@
 //! The emulator: whole cases on the CPU, what it says of kernels that hang or go astray, and that a seed is a run.
 
-use std::{collections::BTreeMap, sync::Arc, time::Duration};
+use std::{
+    collections::BTreeMap,
+    sync::{Arc, LazyLock},
+    time::Duration,
+};
 
 use passmuster::{
     conformance::{
@@ -10,7 +14,7 @@ use passmuster::{
     emulator::{self, Arithmetic, Emulator, EmulatorOptions, Interleaving, MultimemReduction, Profile, Strategy},
 };
 use passmuster_collectives::{
-    algorithms::{self, Target},
+    algorithms::{Registry, Target},
     collective::{Collective, DType, ReduceOp, reduce_in_order},
     device::DeviceModel,
     library::Library,
@@ -21,8 +25,10 @@ use rstest::rstest;
 
 const DEADLINE: Duration = Duration::from_secs(120);
 
+static REGISTRY: LazyLock<Registry> = LazyLock::new(Registry::built_in);
+
 fn emulator(seed: u64) -> Emulator {
-    Emulator::new(EmulatorOptions { seed, ..EmulatorOptions::default() })
+    Emulator::new(EmulatorOptions { seed, ..EmulatorOptions::of(&REGISTRY) })
 }
 
 fn emulator_with(library: Library) -> Emulator {
@@ -30,14 +36,14 @@ fn emulator_with(library: Library) -> Emulator {
 }
 
 fn judge(case: &CollectiveCase, machine: &mut Emulator) -> Verdict {
-    runner::judge(case, machine, &Settings { deadline: DEADLINE, shared_pads: false, progress: &|_| {} })
+    runner::judge(case, machine, &Settings { registry: &REGISTRY, deadline: DEADLINE, shared_pads: false, progress: &|_| {} })
 }
 
 const COUNT: u64 = 1037;
 
 /// A group with what an all-reduce of f32 needs, its inputs written but for those of ranks that `without` names, and its plan.
 fn set_up(machine: &mut Emulator, algorithm: &str, world: usize, without: Option<usize>) -> (usize, Arc<Plan>) {
-    let algorithm = algorithms::find(Collective::AllReduce, algorithm).unwrap();
+    let algorithm = REGISTRY.find(Collective::AllReduce, algorithm).unwrap();
     let bytes = COUNT * 4;
     let mut buffers = vec![BufferSpec::new("input", bytes, Role::Data), BufferSpec::new("output", bytes, Role::Data)];
     let (input, output) = (buffers[0].whole(), buffers[1].whole());
@@ -134,7 +140,7 @@ fn the_smoke_list_passes(
     #[values(1, 2, 3, 4, 8)] world: u32,
 ) {
     let mut machine = emulator(0);
-    let cases = List::Smoke.cases(0);
+    let cases = List::Smoke.cases(&REGISTRY, 0);
     let small =
         cases.iter().filter(|case| case.algorithm == algorithm && case.world == world && case.calls.is_empty() && case.count < 2500);
     let sample: Vec<&CollectiveCase> = small.take(4).collect();
@@ -156,7 +162,7 @@ fn what_wraps_algorithms_passes_its_smoke_list(
     )]
     is: fn(&CollectiveCase) -> bool,
 ) {
-    let mut cases = List::Smoke.cases(0);
+    let mut cases = List::Smoke.cases(&REGISTRY, 0);
     cases.retain(|case| is(case) && case.calls.is_empty());
     assert!(cases.len() > 2, "{}", cases.len());
     for case in cases {
@@ -168,7 +174,7 @@ fn what_wraps_algorithms_passes_its_smoke_list(
 
 /// Small cases of the merge list, no sequences.
 fn merged(collective: Collective, algorithm: &str, world: u32) -> Vec<CollectiveCase> {
-    let mut cases = List::Merge.cases(0);
+    let mut cases = List::Merge.cases(&REGISTRY, 0);
     let is_small = |case: &CollectiveCase| case.calls.is_empty() && case.count * u64::from(world) < 20_000;
     cases.retain(|case| (case.collective, &*case.algorithm, case.world) == (collective, algorithm, world) && is_small(case));
     cases
@@ -181,7 +187,7 @@ fn multimem_passes(#[values("multimem", "multimem_one_shot")] algorithm: &str, #
         let mut machine = Emulator::new(EmulatorOptions {
             arithmetic: Arithmetic { multimem, ..Arithmetic::default() },
             seed: 3,
-            ..EmulatorOptions::default()
+            ..EmulatorOptions::of(&REGISTRY)
         });
         let cases = merged(Collective::AllReduce, algorithm, world);
         for (dtype, op) in
@@ -246,7 +252,7 @@ fn what_multimem_does_not_do_says_why(#[case] id: &str, #[case] why: &str) {
     "not supported: PTX of `all_reduce/multimem` on the emulator: it is for sm_90, and a100 is sm_80: h100 or h200 or b200 would run it"
 )]
 fn ptx_runs_on_the_devices_that_it_is_for(#[case] id: &str, #[case] status: Status, #[case] why: &str) {
-    let mut on_a100 = Emulator::new(EmulatorOptions { device: DeviceModel::A100, ..EmulatorOptions::default() });
+    let mut on_a100 = Emulator::new(EmulatorOptions { device: DeviceModel::A100, ..EmulatorOptions::of(&REGISTRY) });
     let verdict = judge(&id.parse().unwrap(), &mut on_a100);
     assert_eq!((verdict.status, &*verdict.reason), (status, why));
 }
@@ -760,7 +766,7 @@ fn specifications_know_assumptions() {
 }
 
 fn in_profile(profile: Profile, seed: u64) -> Emulator {
-    Emulator::new(EmulatorOptions { profile, seed, ..EmulatorOptions::default() })
+    Emulator::new(EmulatorOptions { profile, seed, ..EmulatorOptions::of(&REGISTRY) })
 }
 
 /// If this fails, the check condemns kernels that rely on what it says they may rely on, or does not say that they do.
@@ -787,7 +793,7 @@ fn sound_kernels_race_by_the_letter_and_not_on_hopper(#[values("one_shot", "two_
 #[rstest]
 fn barriers_that_release_and_acquire_keep_to_the_letter(#[values("one_shot", "two_shot")] algorithm: &str) {
     let module = format!("all_reduce/{algorithm}");
-    let mut library = Library::default();
+    let mut library = REGISTRY.library();
     let ptx = library.ptx(&module, Build::Release).unwrap();
     let strong = ptx.replace("st.relaxed.sys", "st.release.sys").replace("ld.relaxed.sys", "ld.acquire.sys");
     assert_ne!(strong, ptx);
@@ -847,7 +853,7 @@ fn races_before_a_hang_are_told_beside_it() {
 #[rstest]
 fn what_nothing_orders_is_seen_late(#[values("sync_gpu_scope", "sync_relaxed_end", "sync_flag_before_data")] name: &str) {
     let mutant = MUTANTS.iter().find(|mutant| mutant.name == name).unwrap();
-    let options = EmulatorOptions { library: mutant.library(), strategy: Strategy::Late, ..EmulatorOptions::default() };
+    let options = EmulatorOptions { library: mutant.library(&REGISTRY), strategy: Strategy::Late, ..EmulatorOptions::default() };
     let verdict = judge(&"all_reduce/two_shot:bf16,sum:w=3:n=1040".parse().unwrap(), &mut Emulator::new(options));
     assert_eq!(verdict.status, Status::Fail, "{verdict:#?}");
     assert!(verdict.findings.iter().any(|finding| finding.property == "reference"), "{verdict:#?}");
@@ -877,13 +883,13 @@ fn kernels_end_under_every_schedule(
     let of_collective = |case: &CollectiveCase| {
         case.collective.to_string() == collective && case.world == 3 && case.calls.is_empty() && (8..100).contains(&case.count)
     };
-    for case in List::Merge.cases(0).into_iter().filter(of_collective) {
+    for case in List::Merge.cases(&REGISTRY, 0).into_iter().filter(of_collective) {
         let known = smallest.entry(case.algorithm.to_string()).or_insert_with(|| case.clone());
         if case.count < known.count {
             *known = case;
         }
     }
-    let mut machine = Emulator::new(EmulatorOptions { steps: 1 << 28, ..EmulatorOptions::default() });
+    let mut machine = Emulator::new(EmulatorOptions { steps: 1 << 28, ..EmulatorOptions::of(&REGISTRY) });
     assert!(smallest.len() >= 4, "{:?}", smallest.keys());
     for case in smallest.values() {
         for schedule in (0..20).map(|n| Interleaving::nth(7, n)) {
@@ -938,9 +944,9 @@ fn a_rank_may_be_ahead(
             .collect();
         failed
     };
-    assert_eq!(fails(Library::default()), [""; 0]);
+    assert_eq!(fails(REGISTRY.library()), [""; 0]);
     let one_slot = MUTANTS.iter().find(|mutant| mutant.name == one_slot).unwrap();
-    assert_ne!(fails(one_slot.library()), [""; 0]);
+    assert_ne!(fails(one_slot.library(&REGISTRY)), [""; 0]);
 }
 
 /// If this fails, a rank that is late between its line and its looks, or before either, meets lines of another call.
@@ -982,7 +988,7 @@ fn a_message_too_large_for_lines_is_refused(#[case] id: &str, #[case] reason: &s
 /// If this fails, people look at a picture of something else than what ran.
 #[test]
 fn a_trace_has_every_rank_stream_block_and_wait() {
-    let options = EmulatorOptions { trace: true, ..EmulatorOptions::default() };
+    let options = EmulatorOptions { trace: true, ..EmulatorOptions::of(&REGISTRY) };
     let mut machine = Emulator::new(options);
     let (group, plan) = set_up(&mut machine, "two_shot", 3, None);
     run(&mut machine, vec![enqueue(group, 0, &plan)]).unwrap();
@@ -1002,7 +1008,7 @@ fn a_trace_has_every_rank_stream_block_and_wait() {
 /// If this fails, a call of the library has no end in the picture, and what comes after it no start.
 #[test]
 fn library_calls_are_spans_of_the_trace() {
-    let mut machine = Emulator::new(EmulatorOptions { trace: true, ..EmulatorOptions::default() });
+    let mut machine = Emulator::new(EmulatorOptions { trace: true, ..EmulatorOptions::of(&REGISTRY) });
     let (group, plan) = set_up(&mut machine, "nccl_ring", 2, None);
     run(&mut machine, vec![enqueue(group, 0, &plan), enqueue(group, 0, &plan)]).unwrap();
     let trace: serde_json::Value = serde_json::from_str(&machine.take_trace().unwrap().json().unwrap()).unwrap();

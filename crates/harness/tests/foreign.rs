@@ -6,13 +6,13 @@ use std::{fs, path::PathBuf, sync::LazyLock, time::Duration};
 
 use passmuster::{
     conformance::{
-        CollectiveCase, Item, List, Status, Verdict, mutants,
+        Case, CollectiveCase, Item, List, Status, Verdict, mutants,
         runner::{self, Settings},
     },
     emulator::{self, Emulator, EmulatorOptions, Interleaving, Profile},
 };
 use passmuster_collectives::{
-    algorithms::{self, Algorithm, Foreign},
+    algorithms::{Algorithm, Foreign, Registry},
     library::Library,
     plan::Build,
 };
@@ -163,12 +163,13 @@ const EXAMPLES: [&str; 14] = [
 
 /// Every algorithm of these tests: the examples with and without their bugs, and kernels without end.
 struct Registered {
-    foreign: Vec<&'static Foreign>,
+    registry: Registry,
     library: Library,
 }
 
 static REGISTERED: LazyLock<Registered> = LazyLock::new(|| {
-    let mut library = Library::default();
+    let registry = Registry::built_in();
+    let mut library = registry.library();
     let mut all = Vec::new();
     let mut add = |spec: String, kernel: Option<&str>, text: String| {
         let foreign = Foreign::read(&spec, kernel).unwrap_or_else(|error| panic!("{error}\n{spec}"));
@@ -207,7 +208,7 @@ static REGISTERED: LazyLock<Registered> = LazyLock::new(|| {
     for (name, body) in [("never_signalled", NEVER_SIGNALLED), ("spins", SPINS), ("counts", COUNTS)] {
         add(OF_ONE_POINTER.replace("NAME", name), None, kernel(name, body));
     }
-    add(OVER_MULTICAST.into(), None, Library::default().ptx("all_reduce/multimem_one_shot", Build::Release).unwrap().into());
+    add(OVER_MULTICAST.into(), None, registry.library().ptx("all_reduce/multimem_one_shot", Build::Release).unwrap().into());
     let function = ".func down() { call down, (); ret; }\n.visible .entry recurses";
     add(OF_ONE_POINTER.replace("NAME", "recurses"), None, kernel("recurses", RECURSES).replace(".visible .entry recurses", function));
     let without_three = OF_ONE_POINTER.replace("NAME", "without_three").replace("[2]", "[2, 3]").replace("= 8", "= \"8 / (3 - world)\"");
@@ -219,12 +220,16 @@ static REGISTERED: LazyLock<Registered> = LazyLock::new(|| {
     let steps = "step = [{ copy = { from = \"input\", to = \"output\" } }, { write = { buffer = \"flag\", offset = 4, value = \"most_bytes\" } }, \
                  { launch = {} }]\n";
     add(starts + steps, None, kernel("starts", TRAPS_WHERE_WORDS_DIFFER));
-    Registered { foreign: algorithms::register(all).unwrap(), library }
+    Registered { registry: registry.with_foreign(all).unwrap(), library }
 });
 
 fn judge(case: &CollectiveCase, options: EmulatorOptions) -> Verdict {
     let mut machine = Emulator::new(options);
-    runner::judge(case, &mut machine, &Settings { deadline: Duration::from_secs(120), shared_pads: false, progress: &|_| {} })
+    runner::judge(
+        case,
+        &mut machine,
+        &Settings { registry: &REGISTERED.registry, deadline: Duration::from_secs(120), shared_pads: false, progress: &|_| {} },
+    )
 }
 
 fn options() -> EmulatorOptions {
@@ -237,22 +242,25 @@ fn by_the_isa() -> EmulatorOptions {
 }
 
 fn named(name: &str) -> &'static Foreign {
-    REGISTERED.foreign.iter().find(|foreign| foreign.name() == name).unwrap()
+    REGISTERED.registry.foreign().iter().find(|foreign| foreign.name() == name).unwrap()
 }
 
 fn judged(id: &str) -> Verdict {
-    LazyLock::force(&REGISTERED);
     judge(&id.parse().unwrap(), options())
 }
 
 /// If this fails, what the page shows does not do what it says.
 #[rstest]
 fn examples_pass_their_smoke_lists(#[values("one_shot_by_value", "two_shot_by_table", "one_shot_triton")] name: &str) {
-    let cases = List::Smoke.cases_of(named(name), 0);
+    let cases = List::Smoke.cases_of(&REGISTERED.registry, named(name), 0);
     assert!((12..=60).contains(&cases.len()), "{} cases", cases.len());
     assert!(cases.iter().any(|case| !case.calls.is_empty()), "no sequence of calls");
     for case in &cases {
-        assert_eq!(case.to_string().parse::<CollectiveCase>().as_ref(), Ok(case), "ids of registered algorithms read back");
+        assert_eq!(
+            Case::resolve(&case.to_string(), &REGISTERED.registry),
+            Ok(case.clone().into()),
+            "ids of registered algorithms read back"
+        );
         let verdict = judge(case, by_the_isa());
         assert_eq!(verdict.status, Status::Pass, "{verdict:#?}");
         assert!(verdict.held.contains(&"reference".into()), "{verdict:#?}");
@@ -273,14 +281,14 @@ fn examples_pass_their_smoke_lists(#[values("one_shot_by_value", "two_shot_by_ta
 #[case::reduce_that_counts("reduce_push", "races")]
 #[case::reduce_in_triton("reduce_triton", "races")]
 fn examples_of_other_collectives_pass_and_their_bugs_do_not(#[case] name: &str, #[case] property: &str) {
-    let cases = mutants::cases_of_foreign(named(name));
+    let cases = mutants::cases_of_foreign(&REGISTERED.registry, named(name));
     assert!(cases.len() >= 8, "{} cases", cases.len());
     for case in &cases {
         let verdict = judge(case, by_the_isa());
         assert_eq!(verdict.status, Status::Pass, "{verdict:#?}");
         assert!(verdict.held.contains(&"reference".into()), "{verdict:#?}");
     }
-    let cases = List::Smoke.cases_of(named(&format!("{name}_bug")), 0);
+    let cases = List::Smoke.cases_of(&REGISTERED.registry, named(&format!("{name}_bug")), 0);
     let (tried, caught) = mutants::hunt(&cases, 4, |case, schedule| judge(case, options().with(Interleaving::nth(0, schedule as usize))));
     let verdict = caught.unwrap_or_else(|| panic!("missed in {tried} cases")).verdict;
     assert!(verdict.findings.iter().any(|finding| finding.property == property), "{verdict:#?}");
@@ -312,7 +320,7 @@ fn kernels_that_copy_boxes_are_judged() {
 fn the_lists_have_what_finds_rare_bugs() {
     for name in EXAMPLES {
         let foreign = named(name);
-        let cases = List::Smoke.cases_of(foreign, 0);
+        let cases = List::Smoke.cases_of(&REGISTERED.registry, foreign, 0);
         let any = |is: &dyn Fn(&CollectiveCase) -> bool| cases.iter().any(is);
         let elements = |case: &CollectiveCase, count: u64| case.shape(count).larger();
         assert!(any(&|case| case.shots().any(|shot| elements(case, shot.count) > 1_000_000)), "{name}: no large call");
@@ -392,7 +400,7 @@ const RARE: &[Rare] = &[
 fn rare_bugs_are_found(#[values(0, 1, 2, 3, 4, 5, 6)] number: usize) {
     let Rare { name, shown_by, .. } = &RARE[number];
     let once = |case: &CollectiveCase| RARE.iter().filter_map(|rare| rare.shown_by).any(|shows| shows(case));
-    let cases: Vec<CollectiveCase> = List::Smoke.cases_of(named(name), 0).into_iter().filter(once).collect();
+    let cases: Vec<CollectiveCase> = List::Smoke.cases_of(&REGISTERED.registry, named(name), 0).into_iter().filter(once).collect();
     let found = |case: &CollectiveCase| {
         let judged = (0..4).map(|schedule| judge(case, options().with(Interleaving::nth(0, schedule))));
         judged
@@ -417,7 +425,7 @@ fn rare_bugs_are_found(#[values(0, 1, 2, 3, 4, 5, 6)] number: usize) {
 #[test]
 fn merge_has_offsets_that_32_bits_do_not_hold() {
     for name in EXAMPLES.into_iter().filter(|name| !name.ends_with("_triton")) {
-        let cases = List::Merge.cases_of(named(name), 0);
+        let cases = List::Merge.cases_of(&REGISTERED.registry, named(name), 0);
         let bytes = |case: &CollectiveCase| case.shape(case.largest_count()).larger().saturating_mul(case.dtype.size());
         assert!(cases.iter().any(|case| bytes(case) > 1 << 32), "{name}");
     }
@@ -430,7 +438,6 @@ fn merge_has_offsets_that_32_bits_do_not_hold() {
 #[case::table("two_shot_by_table:f32,sum:w=3:n=64:in_place")]
 #[case::triton("one_shot_triton:bf16,sum:w=3:n=100:skew=r1+100us")]
 fn examples_end_under_every_schedule(#[case] id: &str) {
-    LazyLock::force(&REGISTERED);
     let case: CollectiveCase = format!("all_reduce/{id}").parse().unwrap();
     for schedule in (0..20).map(|n| Interleaving::nth(7, n)) {
         let verdict = judge(&case, EmulatorOptions { steps: 1 << 28, ..options().with(schedule) });
@@ -442,7 +449,7 @@ fn examples_end_under_every_schedule(#[case] id: &str) {
 #[test]
 fn a_world_without_a_call_is_not_supported() {
     for list in [List::Smoke, List::Merge] {
-        let cases = list.cases_of(named("without_three"), 0);
+        let cases = list.cases_of(&REGISTERED.registry, named("without_three"), 0);
         let of_three: Vec<&CollectiveCase> = cases.iter().filter(|case| case.world == 3).collect();
         assert_eq!((of_three.len(), cases.len() > 1), (1, true), "{cases:?}");
         let verdict = judge(of_three[0], options());
@@ -503,7 +510,6 @@ fn what_a_specification_excludes_is_not_supported_with_the_reason() {
 #[case::count("counts", Status::Inconclusive, "4194304 thread instructions were not enough (--steps N allows more)")]
 #[case::recursion("recurses", Status::Crash, "calls")]
 fn kernels_without_end_are_findings(#[case] name: &str, #[case] status: Status, #[case] named: &str) {
-    LazyLock::force(&REGISTERED);
     let case = format!("all_reduce/{name}:f32,sum:w=2:n=16").parse().unwrap();
     let verdict = judge(&case, EmulatorOptions { steps: 1 << 22, ..options() });
     assert_eq!(verdict.status, status, "{verdict:#?}");
@@ -512,7 +518,6 @@ fn kernels_without_end_are_findings(#[case] name: &str, #[case] status: Status, 
 
 #[test]
 fn buffers_past_the_budget_are_refused() {
-    LazyLock::force(&REGISTERED);
     let case = "all_reduce/huge:f32,sum:w=2:n=16".parse().unwrap();
     let verdict = judge(&case, EmulatorOptions { memory_budget: 1 << 20, ..options() });
     assert_eq!(verdict.status, Status::NotSupported, "{verdict:#?}");
@@ -522,7 +527,6 @@ fn buffers_past_the_budget_are_refused() {
 /// If this fails, a specification whose argument has no room for the group's largest call ends the command in place of a case.
 #[test]
 fn a_largest_call_that_an_argument_has_no_room_for_is_refused() {
-    LazyLock::force(&REGISTERED);
     let judged = |offset: u64| {
         let case = format!("all_reduce/largest:f32,sum:w=2:calls=largest.16.off{offset}+largest.16").parse().unwrap();
         judge(&case, options())

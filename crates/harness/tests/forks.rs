@@ -1,11 +1,14 @@
 //! Side streams of plans and products of matrices, on the emulator: what forks and joins order, what they leave unordered, and what is refused.
 
-use std::{sync::Arc, time::Duration};
+use std::{
+    sync::{Arc, LazyLock},
+    time::Duration,
+};
 
 use half::bf16;
 use passmuster::emulator::{Emulator, EmulatorOptions, Interleaving, Profile};
 use passmuster_collectives::{
-    algorithms::{TensorParallelFusion, matmul::TensorParallel},
+    algorithms::{Registry, TensorParallelFusion, matmul::TensorParallel},
     collective::{Collective, DType, Layout, Product, ReduceOp, Shape},
     machine::{Machine, MachineError, Run},
     plan::{Arg, BufferSpec, Launch, MatmulCall, NcclCall, Op, Operands, Plan, RankCall, Region, Role, Script, Step, TensorMap},
@@ -13,6 +16,8 @@ use passmuster_collectives::{
 use rstest::rstest;
 
 const DEADLINE: Duration = Duration::from_secs(60);
+
+static REGISTRY: LazyLock<Registry> = LazyLock::new(Registry::built_in);
 
 fn data(at: u64) -> Region {
     Region::new("data", at, 16)
@@ -237,7 +242,7 @@ fn run_product(
     schedule: usize,
 ) -> Result<(), String> {
     let (world, said) = (plan.world(), |error: MachineError| error.to_string());
-    let mut machine = Emulator::new(EmulatorOptions { profile: Profile::Hopper, ..EmulatorOptions::default() });
+    let mut machine = Emulator::new(EmulatorOptions { profile: Profile::Hopper, ..EmulatorOptions::of(&REGISTRY) });
     machine.set_interleaving(Interleaving::nth(1, schedule));
     let specs = buffers(half, product, world as u32);
     let workspace = algorithm.workspace(product, world as u32, 4);

@@ -1,16 +1,15 @@
 //! The project's kernels, launch by launch, against its host references.
 
-use std::sync::Arc;
+use std::sync::{Arc, LazyLock};
 
 use passmuster::{
     conformance::{InputClass, MUTANTS, Payload, Transform},
     emulator::limits,
 };
 use passmuster_collectives::{
-    algorithms::{entry, reduction},
+    algorithms::{Registry, entry, reduction},
     collective::{DType, Element, ReduceOp, reduce_in_order},
     device::DeviceModel,
-    library::{Library, find},
     plan::{Build, MAX_WORLD},
     with_element,
 };
@@ -20,6 +19,8 @@ use passmuster_emulator::{
 };
 use passmuster_ptx as ptx;
 use rstest::rstest;
+
+static REGISTRY: LazyLock<Registry> = LazyLock::new(Registry::built_in);
 
 fn shape(blocks: u32, threads: u32) -> Shape {
     Shape { grid: [blocks, 1, 1], block: [threads, 1, 1], cluster: None, dynamic_shared: 0, registers: None }
@@ -69,7 +70,7 @@ fn filling_on_the_emulator_gives_the_host_s_bits() {
 }
 
 fn filling_gives_the_host_s_bits(dtype: DType, world: u32, ranks: &[u32], count: u64) {
-    let text = Library::default().ptx("conformance/fill", Build::Release.for_world(world)).unwrap().to_owned();
+    let text = REGISTRY.library().ptx("conformance/fill", Build::Release.for_world(world)).unwrap().to_owned();
     let mut memory = Memory::new();
     let program = Arc::new(Program::load(Arc::new(ptx::parse(&text).unwrap()), 1, limits(&DeviceModel::MEASURED), &mut memory).unwrap());
     for class in InputClass::ALL {
@@ -105,7 +106,7 @@ struct Group {
 }
 
 fn module(name: &str, build: Build) -> Arc<ptx::Module> {
-    Arc::new(ptx::parse(Library::default().ptx(name, build).unwrap()).unwrap())
+    Arc::new(ptx::parse(REGISTRY.library().ptx(name, build).unwrap()).unwrap())
 }
 
 fn group(module: &Arc<ptx::Module>, two_shot: bool, payload: &Payload, count: u64, reduction: u32) -> Group {
@@ -204,8 +205,9 @@ fn every_entry_gives_the_reference(
     // Pre-multiplied sums are sums to it: whole cases multiply.
     for (dtype, op) in reductions.filter(|(_, op)| *op != ReduceOp::PremulSum) {
         let payload = Payload { class, dtype, world: 3, seed: 5, call: 1, transform: Transform::None };
-        let mut group = group(&module, algorithm == "two_shot", &payload, count, reduction::argument(find(&path).unwrap(), dtype, op));
-        all_reduce(&mut group, &entry(find(&path).unwrap(), dtype, op), 1, 256);
+        let mut group =
+            group(&module, algorithm == "two_shot", &payload, count, reduction::argument(REGISTRY.module(&path).unwrap(), dtype, op));
+        all_reduce(&mut group, &entry(REGISTRY.module(&path).unwrap(), dtype, op), 1, 256);
         with_element!(dtype, T => {
             let inputs: Vec<Vec<T>> = (0..3).map(|rank| payload.elements::<T>(rank, 0..count)).collect();
             for rank in 0..3 {

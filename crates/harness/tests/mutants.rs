@@ -16,7 +16,7 @@ use passmuster::{
     emulator::{Emulator, EmulatorOptions, Interleaving, Strategy},
 };
 use passmuster_collectives::{
-    algorithms::{self, Target, TensorParallelFusion},
+    algorithms::{Registry, Target, TensorParallelFusion},
     collective::{Collective, DType, Shape},
     library::Library,
     machine::Machine,
@@ -24,6 +24,8 @@ use passmuster_collectives::{
 };
 use passmuster_ptx as ptx;
 use rstest::rstest;
+
+static REGISTRY: LazyLock<Registry> = LazyLock::new(Registry::built_in);
 
 /// Schedules that a mutant gets: as many as `cargo xtask mutants` gives.
 const SCHEDULES: u64 = 8;
@@ -52,14 +54,16 @@ fn judge(case: &Case, machine: &mut Emulator, schedule: u64) -> Verdict {
 
 fn judge_under(interleaving: Interleaving, case: &Case, machine: &mut Emulator) -> Verdict {
     machine.set_interleaving(interleaving);
-    case.judge(machine, &Settings { deadline: Duration::from_secs(120), shared_pads: false, progress: &|_| {} })
+    case.judge(machine, &Settings { registry: &REGISTRY, deadline: Duration::from_secs(120), shared_pads: false, progress: &|_| {} })
 }
 
 fn is_caught(mutant: &Derived, schedules: u64) -> bool {
-    let (mut machine, mut kernel) = (emulator(mutant.library()), emulator(Library::default()));
+    let (mut machine, mut kernel) = (emulator(mutant.library(&REGISTRY)), emulator(REGISTRY.library()));
     let mut hunt = |schedules| {
         let of_mutant = |case: &Case, schedule| judge(case, &mut machine, schedule);
-        mutants::hunt_beside(&mutant.cases(), schedules, of_mutant, |case, schedule| judge(case, &mut kernel, schedule)).1.is_some()
+        mutants::hunt_beside(&mutant.cases(&REGISTRY), schedules, of_mutant, |case, schedule| judge(case, &mut kernel, schedule))
+            .1
+            .is_some()
     };
     // What rests on an assumption does so under the first schedule, too.
     hunt(1) || hunt(schedules)
@@ -67,18 +71,18 @@ fn is_caught(mutant: &Derived, schedules: u64) -> bool {
 
 /// The same, but that it may rest on an assumption that its kernel does not need.
 fn is_finding(mutant: &Derived, schedules: u64) -> bool {
-    let mut machine = emulator(mutant.library());
-    mutants::hunt(&mutant.cases(), schedules, |case, schedule| judge(case, &mut machine, schedule)).1.is_some()
+    let mut machine = emulator(mutant.library(&REGISTRY));
+    mutants::hunt(&mutant.cases(&REGISTRY), schedules, |case, schedule| judge(case, &mut machine, schedule)).1.is_some()
 }
 
 /// If this fails, a kernel has places whose mutants are not made, or the names that fixtures/mutants/equivalent.toml uses are ambiguous.
 #[test]
 fn every_kernel_has_mutants_of_every_kind() {
-    let all = mutants::derived();
+    let all = mutants::derived(&REGISTRY);
     for of in [|mutant: &Derived| mutant.name.clone(), |mutant: &Derived| mutant.site.clone()] {
         assert_eq!(all.iter().map(of).collect::<BTreeSet<_>>().len(), all.len());
     }
-    for (module, _) in mutants::subjects() {
+    for (module, _) in mutants::subjects(&REGISTRY) {
         let name = module.name;
         let of_module: Vec<&Derived> = all.iter().filter(|mutant| mutant.module == module.name).collect();
         let mut counts = BTreeMap::<Defect, usize>::new();
@@ -100,7 +104,7 @@ fn every_kernel_has_mutants_of_every_kind() {
         }
     }
     assert!(all.len() >= 60);
-    for (module, _) in mutants::subjects_of_products() {
+    for (module, _) in mutants::subjects_of_products(&REGISTRY) {
         let of = |defect| all.iter().filter(|mutant| mutant.module == module.name && mutant.defect == defect).count();
         for (defect, least) in [(Defect::Mbarrier, 36), (Defect::Group, 4), (Defect::Wait, 6), (Defect::Barrier, 8), (Defect::Order, 8)] {
             assert!(of(defect) >= least, "{}: {} mutants of {}", module.name, of(defect), defect.name());
@@ -110,7 +114,7 @@ fn every_kernel_has_mutants_of_every_kind() {
 
 #[test]
 fn rules_say_what_they_do() {
-    let all = mutants::derived();
+    let all = mutants::derived(&REGISTRY);
     let of = |name: &str| all.iter().find(|mutant| mutant.name.contains(name)).unwrap_or_else(|| panic!("no {name}"));
     assert_eq!(of("two_shot/L3").module, "all_reduce/two_shot");
     assert!(of("st.release.sys -> st.relaxed.sys").mutated.starts_with("st.relaxed.sys.global.u32 [%rd"));
@@ -129,7 +133,7 @@ fn rules_say_what_they_do() {
 /// If this fails, a reason is given for a mutant that is no longer made: the kernel has changed, and the argument with it.
 #[test]
 fn every_equivalent_mutant_exists_and_has_a_reason() {
-    let all = mutants::derived();
+    let all = mutants::derived(&REGISTRY);
     for equivalent in mutants::equivalents().expect("the file can be read") {
         let sites = all.iter().filter(|mutant| mutant.site == equivalent.site).count();
         assert_eq!(sites, 1, "mutants at `{}`: the kernel has other places than when the reason was given", equivalent.site);
@@ -147,7 +151,7 @@ fn a_sample_is_spread_over_all() {
 /// If this fails, a mutant is caught for not being PTX, and its score says nothing.
 #[test]
 fn every_mutant_is_ptx() {
-    for mutant in mutants::derived() {
+    for mutant in mutants::derived(&REGISTRY) {
         if let Err(error) = ptx::parse(&mutant.ptx) {
             panic!("{}: {error}", mutant.name);
         }
@@ -158,7 +162,7 @@ fn every_mutant_is_ptx() {
 #[test]
 fn planted_mutants_are_run_by_their_cases() {
     let planted = mutants::MUTANTS.iter().filter(|mutant| mutant.kind == MutantKind::Sync && mutant.half().is_none());
-    let is_run = |mutant: &Mutant| mutant.sync_cases().iter().any(|case| mutant.is_reached_by(case));
+    let is_run = |mutant: &Mutant| mutant.sync_cases(&REGISTRY).iter().any(|case| mutant.is_reached_by(&REGISTRY, case));
     assert_eq!(planted.filter(|mutant| !is_run(mutant)).map(|mutant| mutant.name).collect::<Vec<_>>(), [""; 0]);
 }
 
@@ -167,9 +171,9 @@ fn planted_mutants_are_run_by_their_cases() {
 #[case::at_first(0..2)]
 #[case::later(2..SCHEDULES)]
 fn kernels_pass_the_cases_of_their_mutants(#[case] schedules: Range<u64>) {
-    let mut machine = emulator(Library::default());
-    for (module, _) in mutants::subjects() {
-        for case in mutants::sync_cases(module).into_iter().map(Case::from) {
+    let mut machine = emulator(REGISTRY.library());
+    for (module, _) in mutants::subjects(&REGISTRY) {
+        for case in mutants::sync_cases(&REGISTRY, module).into_iter().map(Case::from) {
             for schedule in schedules.clone() {
                 let verdict = judge(&case, &mut machine, schedule);
                 assert_eq!(verdict.status, Status::Pass, "{verdict:#?}");
@@ -180,10 +184,10 @@ fn kernels_pass_the_cases_of_their_mutants(#[case] schedules: Range<u64>) {
 
 /// What a mutant of synchronisation is judged on by the command, then small cases of the merge list that reach the kernel, those with most ranks first.
 fn cases_for(mutant: &Mutant) -> Vec<Case> {
-    static MERGE: LazyLock<Vec<CollectiveCase>> = LazyLock::new(|| List::Merge.cases(0));
-    let reaching = MERGE.iter().filter(|case| case.calls.is_empty() && mutant.is_reached_by(case)).cloned().collect();
+    static MERGE: LazyLock<Vec<CollectiveCase>> = LazyLock::new(|| List::Merge.cases(&REGISTRY, 0));
+    let reaching = MERGE.iter().filter(|case| case.calls.is_empty() && mutant.is_reached_by(&REGISTRY, case)).cloned().collect();
     let own = match mutant.kind {
-        MutantKind::Sync => mutant.sync_cases(),
+        MutantKind::Sync => mutant.sync_cases(&REGISTRY),
         MutantKind::Value => Vec::new(),
     };
     own.into_iter().chain(mutants::small(reaching)).map(Case::from).collect()
@@ -192,7 +196,7 @@ fn cases_for(mutant: &Mutant) -> Vec<Case> {
 /// Planted mutants of a kind that no small case catches, under none of these kinds of schedule.
 fn missed(kind: MutantKind, strategies: &[Strategy]) -> Vec<&'static str> {
     let is_missed = |mutant: &&Mutant| {
-        let mut machine = emulator(mutant.library());
+        let mut machine = emulator(mutant.library(&REGISTRY));
         let mut found = |case: &Case, strategy| judge_under(Interleaving { strategy, seed: 0 }, case, &mut machine).status.is_finding();
         !cases_for(mutant).iter().take(120).any(|case| strategies.iter().any(|strategy| found(case, *strategy)))
     };
@@ -216,7 +220,7 @@ fn synchronisation_mutants_are_caught() {
 #[test]
 fn a_sample_of_the_mutants_is_caught() {
     let equivalents = mutants::equivalents().unwrap();
-    let mut all = mutants::derived();
+    let mut all = mutants::derived(&REGISTRY);
     all.retain(|mutant| {
         TensorParallelFusion::of(&mutant.module).is_none()
             && !is_missed(mutant)
@@ -231,10 +235,10 @@ fn a_sample_of_the_mutants_is_caught() {
 /// case of their mutants.
 #[rstest]
 fn mutants_of_products_are_caught(#[values("all_gather_matmul/fused", "matmul_reduce_scatter/fused")] module: &str) {
-    let all: Vec<Derived> = mutants::derived_of(|name| name == module);
+    let all: Vec<Derived> = mutants::derived_of(&REGISTRY, |name| name == module);
     assert!(all.len() > 100, "{}", all.len());
-    let cases = &all[0].cases()[..1];
-    let verdict = judge(&cases[0], &mut emulator(Library::default()), 0);
+    let cases = &all[0].cases(&REGISTRY)[..1];
+    let verdict = judge(&cases[0], &mut emulator(REGISTRY.library()), 0);
     assert_eq!(verdict.status, Status::Pass, "{verdict:#?}");
     let some = [
         "mbarrier.init dropped (1 of",
@@ -249,7 +253,7 @@ fn mutants_of_products_are_caught(#[values("all_gather_matmul/fused", "matmul_re
     ];
     for wanted in some {
         let mutant = all.iter().find(|mutant| mutant.site.contains(wanted)).unwrap_or_else(|| panic!("no {wanted}"));
-        let mut machine = emulator(mutant.library());
+        let mut machine = emulator(mutant.library(&REGISTRY));
         let (_, caught) = mutants::hunt(cases, 1, |case, schedule| judge(case, &mut machine, schedule));
         assert!(caught.is_some(), "{}", mutant.name);
     }
@@ -269,12 +273,12 @@ fn rare_words_are_in_cases_of_kernels_of_lamport_packs(
     )]
     module: &str,
 ) {
-    let mut stores: Vec<Derived> = mutants::derived_of(|name| name == module);
+    let mut stores: Vec<Derived> = mutants::derived_of(&REGISTRY, |name| name == module);
     stores.retain(|mutant| mutant.site.contains("st.relaxed.sys dropped"));
     let is_rare = |case: &Case| matches!(case, Case::Collective(case) if case.inputs == InputClass::Special);
     let catch = |mutant: &Derived, rare: bool| {
-        let cases: Vec<Case> = mutant.cases().into_iter().filter(|case| is_rare(case) == rare).collect();
-        let mut machine = emulator(mutant.library());
+        let cases: Vec<Case> = mutant.cases(&REGISTRY).into_iter().filter(|case| is_rare(case) == rare).collect();
+        let mut machine = emulator(mutant.library(&REGISTRY));
         assert!(!cases.is_empty());
         mutants::hunt(&cases, 1, |case, schedule| judge(case, &mut machine, schedule)).1.is_some()
     };
@@ -290,7 +294,7 @@ fn rare_words_are_in_cases_of_kernels_of_lamport_packs(
 fn stores_of_lamport_packs_that_are_left_out_or_weak_are_found(
     #[values("all_gather/lamport", "all_to_all/lamport", "broadcast/lamport")] module: &str,
 ) {
-    let mut stores = mutants::derived_of(|name| name == module);
+    let mut stores = mutants::derived_of(&REGISTRY, |name| name == module);
     let is_weak_store = |mutant: &Derived| mutant.defect == Defect::Strength && mutant.original.starts_with("st.");
     stores.retain(|mutant| mutant.defect == Defect::Signal || is_weak_store(mutant));
     assert!(stores.len() >= 36, "{}", stores.len());
@@ -303,13 +307,13 @@ fn stores_of_lamport_packs_that_are_left_out_or_weak_are_found(
 #[rstest]
 fn equivalent_mutants_are_not_caught(#[values(0, 4)] part: usize) {
     let equivalents = mutants::equivalents().unwrap();
-    let all = mutants::derived().into_iter().filter(|mutant| equivalents.iter().any(|known| known.site == mutant.site));
+    let all = mutants::derived(&REGISTRY).into_iter().filter(|mutant| equivalents.iter().any(|known| known.site == mutant.site));
     let is_caught = |mutant: &Derived| match TensorParallelFusion::of(&mutant.module) {
         None => is_finding(mutant, SCHEDULES_OF_EQUIVALENTS),
         // A case of a product takes seconds here.
         Some(_) => {
-            let mut machine = emulator(mutant.library());
-            mutants::hunt(&mutant.cases()[..2], 1, |case, schedule| judge(case, &mut machine, schedule)).1.is_some()
+            let mut machine = emulator(mutant.library(&REGISTRY));
+            mutants::hunt(&mutant.cases(&REGISTRY)[..2], 1, |case, schedule| judge(case, &mut machine, schedule)).1.is_some()
         }
     };
     let caught: Vec<String> = all.skip(part).step_by(8).filter(is_caught).map(|mutant| mutant.name).collect();
@@ -323,7 +327,7 @@ const COUNT: u64 = 41;
 
 /// A call of `copy_engine` out of place on 32-bit integers, with the buffers that its tries need.
 fn by_copy_engine(collective: Collective) -> (Vec<BufferSpec>, Call, Plan) {
-    let algorithm = algorithms::find(collective, "copy_engine").unwrap();
+    let algorithm = REGISTRY.find(collective, "copy_engine").unwrap();
     let shape = Shape::new(collective, WORLD, COUNT);
     let (input, output) = (shape.input() * 4, shape.output() * 4);
     let sizes = [("input", input), ("output", output), ("inputs", CALLS * input), ("outputs", CALLS * output)];
@@ -355,7 +359,7 @@ fn goes_wrong(buffers: &[BufferSpec], call: &Call, plan: &Plan) -> bool {
     let payload = |rank: u32, number: u64| -> Vec<u8> {
         (0..input / 4).flat_map(|i| (1000 * rank + 100_000 * number as u32 + i as u32).to_le_bytes()).collect()
     };
-    let mut machine = emulator(Library::default());
+    let mut machine = emulator(REGISTRY.library());
     (0..SCHEDULES as usize).any(|schedule| {
         machine.close_groups();
         machine.set_interleaving(Interleaving::nth(0, schedule));

@@ -1,6 +1,10 @@
 //! Ranks on several nodes, on the emulator: what they can reach, and what becomes of a call of the library between nodes.
 
-use std::{collections::BTreeSet, sync::Arc, time::Duration};
+use std::{
+    collections::BTreeSet,
+    sync::{Arc, LazyLock},
+    time::Duration,
+};
 
 use passmuster::{
     conformance::{
@@ -10,13 +14,15 @@ use passmuster::{
     emulator::{Emulator, EmulatorOptions, Interleaving},
 };
 use passmuster_collectives::{
-    algorithms::{self, Target},
+    algorithms::{Registry, Target},
     collective::{Collective, DType, ReduceOp, Shape},
     machine::{Machine, MachineError, MachineInfo, Run},
     plan::{BufferSpec, Call, NcclCall, Op, Plan, RankCall, Region, Role, Script, Step},
 };
 
 const DEADLINE: Duration = Duration::from_secs(60);
+
+static REGISTRY: LazyLock<Registry> = LazyLock::new(Registry::built_in);
 
 /// A machine whose scripts are as a change leaves them.
 struct Changed(Emulator, fn(&mut Plan));
@@ -76,16 +82,16 @@ impl Machine for Changed {
 }
 
 fn emulator() -> Emulator {
-    Emulator::new(EmulatorOptions::default())
+    Emulator::new(EmulatorOptions::of(&REGISTRY))
 }
 
 fn judge(case: &CollectiveCase, machine: &mut dyn Machine) -> Verdict {
-    runner::judge(case, machine, &Settings { deadline: DEADLINE, shared_pads: false, progress: &|_| {} })
+    runner::judge(case, machine, &Settings { registry: &REGISTRY, deadline: DEADLINE, shared_pads: false, progress: &|_| {} })
 }
 
 /// Two nodes of two ranks, of each collective that spans nodes.
 fn cases() -> Vec<CollectiveCase> {
-    let mut cases = List::Smoke.cases(0);
+    let mut cases = List::Smoke.cases(&REGISTRY, 0);
     cases.retain(|case| case.nodes == 2);
     assert_eq!(cases.len(), 4, "{cases:?}");
     cases
@@ -159,7 +165,7 @@ fn plans_of_one_node_are_not_for_two() {
     let mut machine = emulator();
     let shape = Shape::new(Collective::AllReduce, 4, 8);
     let (call, buffers) = Call::standalone(shape, DType::F32, ReduceOp::Sum).unwrap();
-    let two_shot = algorithms::find(Collective::AllReduce, "two_shot").unwrap();
+    let two_shot = REGISTRY.find(Collective::AllReduce, "two_shot").unwrap();
     let buffers = [&buffers[..], &two_shot.workspace(DType::F32, 4, call.bytes())].concat();
     let group = machine.open_nodes(4, 2, &buffers).unwrap();
     let refused = run(&mut machine, group, Arc::new(two_shot.plan(&call, &Target::default()))).unwrap_err().to_string();

@@ -3,15 +3,19 @@
 //! If one of these failed, a machine would be handed an address outside a buffer, a kernel that does not exist, or blocks that wait for
 //! blocks that are never resident; or a plan would depend on something besides its arguments, and a replayed graph would not be the call.
 
-use std::collections::BTreeSet;
+use std::{
+    collections::BTreeSet,
+    sync::{Arc, LazyLock},
+};
 
 use passmuster_collectives::{
-    algorithms::{self, Algorithm, Protocol, Target, auto},
+    algorithms::{self, Algorithm, Protocol, Registry, Target, auto},
     collective::{self, Collective, Counts, DType, ReduceOp},
-    library::{Library, modules},
     plan::{BufferSpec, Build, Call, Launch, MAX_RANKS, Op, Plan, RankCall, Region, Role},
 };
 use proptest::prelude::*;
+
+static REGISTRY: LazyLock<Registry> = LazyLock::new(Registry::built_in);
 
 /// What varies from call to call.
 #[derive(Clone, Copy, Debug)]
@@ -54,8 +58,8 @@ impl Shape {
     }
 
     /// The algorithm of this name that does it.
-    fn algorithm(&self, name: &str) -> &'static dyn Algorithm {
-        algorithms::with_premul(algorithms::find(self.collective, name).expect("a known algorithm"), self.op)
+    fn algorithm(&self, name: &str) -> Arc<dyn Algorithm> {
+        REGISTRY.find_for(self.collective, name, self.op).expect("a known algorithm")
     }
 
     /// The caller's buffers and the call that all ranks agree on.
@@ -201,7 +205,7 @@ fn plans_of_parts() {
     let counts = Counts::new(3, |sender, receiver| [[0, 1, 9], [0, 0, 0], [2, 9, 3]][sender as usize][receiver as usize]);
     let call = Call::with_counts(&whole.of_rank(0), 3, &counts, &buffers).expect("parts that fit");
     let plans = ["push", "copy_engine", "ll", "auto", "nccl_send_recv"].map(|name| {
-        let algorithm = algorithms::find(collective, name).expect("a known algorithm");
+        let algorithm = REGISTRY.find(collective, name).expect("a known algorithm");
         assert_eq!(algorithm.supports(&call), Ok(()), "{name}");
         algorithm.plan(&call, &Target::default()).to_string()
     });
@@ -209,7 +213,7 @@ fn plans_of_parts() {
     // What counts is the longest part of any two ranks, not what slots of so many elements would come to.
     let most = 128 << 10;
     let (buffers, whole) = Shape::new(DType::BF16, ReduceOp::Copy, 3, most + 9).of(collective).call();
-    let ll = algorithms::find(collective, "ll").expect("a known algorithm");
+    let ll = REGISTRY.find(collective, "ll").expect("a known algorithm");
     for (longest, expected) in [(most, Ok(())), (most + 1, Err("ll takes parts of up to 262144 bytes, not of 262146".into()))] {
         let counts = Counts::new(3, |sender, receiver| if (sender, receiver) == (2, 1) { longest } else { 1 });
         assert_eq!(ll.supports(&Call::with_counts(&whole.of_rank(0), 3, &counts, &buffers).expect("parts that fit")), expected);
@@ -219,7 +223,7 @@ fn plans_of_parts() {
 /// A checked build differs from the release build in nothing but the kernel, or a stall would be tested on another plan than what ships.
 #[test]
 fn builds_differ_in_the_kernel_only() {
-    for algorithm in algorithms::all() {
+    for algorithm in REGISTRY.algorithms() {
         let (_, call) = Shape::new(DType::BF16, ReduceOp::Sum, 4, 4099).of(algorithm.collective()).call();
         let mut checked = algorithm.plan(&call, &Target { build: Build::Checked, ..Target::default() });
         for op in checked.ranks.iter_mut().flatten() {
@@ -235,12 +239,12 @@ fn builds_differ_in_the_kernel_only() {
 /// An entry that is missing from the embedded PTX would be found only on a GPU, by whoever first asks for that combination.
 #[test]
 fn every_entry_is_in_the_embedded_kernels() {
-    let library = Library::default();
-    for algorithm in algorithms::all() {
+    let library = REGISTRY.library();
+    for algorithm in REGISTRY.algorithms() {
         let mut planned = 0;
         for dtype in DType::ALL {
             for &op in algorithm.collective().operators() {
-                let algorithm = algorithms::with_premul(*algorithm, op);
+                let algorithm = algorithms::with_premul(algorithm, op);
                 for (build, world) in [(Build::Release, 4), (Build::Checked, 4), (Build::Release, MAX_RANKS as u32)] {
                     let (_, call) = Shape::new(dtype, op, world, 100).of(algorithm.collective()).call();
                     if algorithm.supports(&call).is_ok() {
@@ -258,10 +262,10 @@ fn every_entry_is_in_the_embedded_kernels() {
 #[test]
 fn names_are_unique_and_workspaces_carry_them() {
     let mut names = BTreeSet::new();
-    for algorithm in algorithms::all() {
+    for algorithm in REGISTRY.algorithms() {
         assert!(names.insert((algorithm.collective(), algorithm.name())), "two algorithms are called {}", algorithm.name());
         let mut buffers = BTreeSet::new();
-        for buffer in algorithms::with_premul(*algorithm, ReduceOp::PremulSum).workspace(DType::F32, 8, 4096) {
+        for buffer in algorithms::with_premul(algorithm, ReduceOp::PremulSum).workspace(DType::F32, 8, 4096) {
             assert!(buffer.name.starts_with(&format!("{}.", algorithm.name())), "{} of {}", buffer.name, algorithm.name());
             assert!(buffers.insert(buffer.name.clone()), "two buffers are called {}", buffer.name);
         }
@@ -295,7 +299,7 @@ proptest! {
                 Op::Fork { .. } | Op::Join { .. } | Op::Fetch { .. } | Op::Mark => {}
             }
         }
-        let library = Library::default();
+        let library = REGISTRY.library();
         for launch in launches(&plan) {
             prop_assert_eq!(launch.build, build(launch, target.build, shape.world));
             // In a barrier each rank has a thread.
@@ -334,7 +338,7 @@ proptest! {
 
 /// The name of an algorithm: the trait has no Debug form for proptest to show.
 fn algorithm() -> impl Strategy<Value = (Collective, &'static str)> {
-    proptest::sample::select(algorithms::all().iter().map(|algorithm| (algorithm.collective(), algorithm.name())).collect::<Vec<_>>())
+    proptest::sample::select(REGISTRY.algorithms().iter().map(|algorithm| (algorithm.collective(), algorithm.name())).collect::<Vec<_>>())
 }
 
 fn shape() -> impl Strategy<Value = Shape> {
@@ -363,7 +367,7 @@ fn target() -> impl Strategy<Value = Target> {
 /// The build of a launch's module where this one is asked for: kernels that synchronise with nobody have no checked one, those that address nobody no
 /// wide one.
 fn build(launch: &Launch, asked: Build, world: u32) -> Build {
-    let module = modules().iter().find(|module| module.name == launch.module).expect("an embedded module");
+    let module = REGISTRY.module(&launch.module).expect("an embedded module");
     let build = if module.checked.is_some() { asked } else { Build::Release };
     if module.wide.is_some() { build.for_world(world) } else { build }
 }

@@ -2,11 +2,14 @@
 
 mod rounds;
 
-use std::{collections::BTreeSet, sync::Arc};
+use std::{
+    collections::BTreeSet,
+    sync::{Arc, LazyLock},
+};
 
 use passmuster::emulator::{Emulator, EmulatorOptions, Interleaving};
 use passmuster_collectives::{
-    algorithms::{self, Algorithm, Target, all_gather, all_reduce, reduce_scatter},
+    algorithms::{self, Algorithm, Registry, Target, all_gather, all_reduce, reduce_scatter},
     collective::{Collective, Counts, DType, ReduceOp, Shape},
     machine::{Machine, MachineError},
     plan::{Op, Plan, RankCall, Region, Script, Step},
@@ -15,8 +18,10 @@ use passmuster_collectives::{
 use rounds::{DEADLINE, round, start};
 use rstest::rstest;
 
+static REGISTRY: LazyLock<Registry> = LazyLock::new(Registry::built_in);
+
 fn emulator() -> Emulator {
-    Emulator::new(EmulatorOptions::default())
+    Emulator::new(EmulatorOptions::of(&REGISTRY))
 }
 
 /// If this fails, memory that is used again needs another rendezvous, or calls on it meet those that were there before.
@@ -47,25 +52,26 @@ fn calls_in_flight_share_no_signals() {
     let mut machine = emulator();
     let mut pool = rounds::open(&mut machine);
     let regions: Vec<Region> = [64, 256, 64, 256, 64, 128].map(|bytes| pool.allocate(bytes).unwrap()).into();
-    let mut gather = |at: usize, world| start(&mut pool, &all_gather::Push, (&regions[at], &regions[at + 1]), (world, 4));
+    let mut gather = |at: usize, world| start(&mut pool, all_gather::Push, (&regions[at], &regions[at + 1]), (world, 4));
     let calls = [gather(0, 4), gather(2, 4), gather(4, 2)].map(Result::unwrap);
     let of_each = calls.each_ref().map(buffers);
     assert!(of_each.iter().all(|of_one| of_one.len() == 4), "{of_each:?}");
     assert_eq!(of_each.iter().flatten().collect::<BTreeSet<_>>().len(), 12);
     drop(calls);
     let of_three = Region { bytes: 192, ..regions[1].clone() };
-    let refused = start(&mut pool, &all_gather::Push, (&regions[0], &of_three), (3, 4)).map(|_| ()).unwrap_err();
+    let refused = start(&mut pool, all_gather::Push, (&regions[0], &of_three), (3, 4)).map(|_| ()).unwrap_err();
     assert!(matches!(refused, PoolError::NoChannel { world: 3, count: 0, .. }), "a group has channels of its own: {refused}");
-    assert_eq!(buffers(&start(&mut pool, &all_gather::Push, (&regions[0], &regions[1]), (4, 4)).unwrap()), of_each[0]);
+    assert_eq!(buffers(&start(&mut pool, all_gather::Push, (&regions[0], &regions[1]), (4, 4)).unwrap()), of_each[0]);
 }
 
 /// If this fails, a pre-multiplied sum of a pool has nowhere to keep its products, or is none.
 #[test]
 fn pre_multiplied_sums_have_channels_of_their_own() {
     let (dtype, world, op) = (DType::F32, 2, ReduceOp::PremulSum);
-    let multiplying = algorithms::with_premul(&all_reduce::OneShot, op);
-    for (algorithm, expected) in [(multiplying, Ok(())), (&all_reduce::OneShot as &'static dyn Algorithm, Err("one_shot.products"))] {
-        let mut machine = Emulator::new(EmulatorOptions::default());
+    let one_shot: Arc<dyn Algorithm> = Arc::new(all_reduce::OneShot);
+    let multiplying = algorithms::with_premul(&one_shot, op);
+    for (algorithm, expected) in [(multiplying, Ok(())), (one_shot.clone(), Err("one_shot.products"))] {
+        let mut machine = emulator();
         let channels = [Channels { algorithm, world, dtype, bytes: 16, count: 1 }];
         let mut pool = SymmetricPool::open(&mut machine, world, 4096, &channels).unwrap();
         let (input, output) = (pool.allocate(16).unwrap(), pool.allocate(16).unwrap());
@@ -75,7 +81,7 @@ fn pre_multiplied_sums_have_channels_of_their_own() {
         let factor = Some(0.25f32.to_bits().into());
         let (collective, output_of) = (Collective::AllReduce, output.clone());
         let call = RankCall { collective, dtype, op, count: 4, root: 0, factor, parts: None, input, output: output_of };
-        let started = pool.start(&all_reduce::OneShot, &call, world, &Target { waiting_blocks: 4, ..Target::default() });
+        let started = pool.start(&one_shot, &call, world, &Target { waiting_blocks: 4, ..Target::default() });
         let ran = started.map(|call| {
             let step = Step::Enqueue { group: pool.group(), stream: 0, plan: call.plan().clone() };
             machine.run(&Script { steps: vec![step] }, DEADLINE).unwrap();
@@ -93,10 +99,12 @@ fn pre_multiplied_sums_have_channels_of_their_own() {
 #[rstest]
 fn parts_have_lengths_of_their_own(#[values("push", "copy_engine", "ll")] name: &str) {
     let (collective, dtype, op, world, count) = (Collective::AllToAll, DType::I32, ReduceOp::Copy, 3, 9);
-    let algorithm = algorithms::find(collective, name).unwrap();
+    let algorithm = REGISTRY.find(collective, name).unwrap();
     let mut machine = emulator();
     let bytes = u64::from(world) * count * 4;
-    let mut pool = SymmetricPool::open(&mut machine, world, 4096, &[Channels { algorithm, world, dtype, bytes, count: 1 }]).unwrap();
+    let mut pool =
+        SymmetricPool::open(&mut machine, world, 4096, &[Channels { algorithm: algorithm.clone(), world, dtype, bytes, count: 1 }])
+            .unwrap();
     let (input, output) = (pool.allocate(bytes).unwrap(), pool.allocate(bytes).unwrap());
     let call = RankCall { collective, dtype, op, count, root: 0, factor: None, parts: None, input: input.clone(), output: output.clone() };
     for (number, sent) in [[[0, 1, 9], [0, 0, 0], [2, 9, 3]], [[4, 0, 1], [9, 9, 9], [0, 0, 5]]].into_iter().enumerate() {
@@ -107,7 +115,7 @@ fn parts_have_lengths_of_their_own(#[values("push", "copy_engine", "ll")] name: 
             machine.write(pool.group(), rank, &output, &[0xee; 108]).unwrap();
         }
         let counts = Counts::new(world, |sender, receiver| sent[sender as usize][receiver as usize]);
-        let started = pool.start_all_to_all_v(algorithm, &call, &counts, world, &Target { waiting_blocks: 4, ..Target::default() });
+        let started = pool.start_all_to_all_v(&algorithm, &call, &counts, world, &Target { waiting_blocks: 4, ..Target::default() });
         let step = Step::Enqueue { group: pool.group(), stream: 0, plan: started.unwrap().plan().clone() };
         machine.run(&Script { steps: vec![step] }, DEADLINE).unwrap();
         let results = Shape::new(collective, world, count).with_counts(Some(counts)).results(dtype, op, &inputs);
@@ -125,7 +133,7 @@ fn memory_that_is_used_again_on_another_stream_races() {
     let mut pool = rounds::open(&mut machine);
     let (input, output) = (pool.allocate(256).unwrap(), pool.allocate(1024).unwrap());
     (0..4).for_each(|rank| machine.write(pool.group(), rank, &input, &[7; 256]).unwrap());
-    let gather = start(&mut pool, &all_gather::Push, (&input, &output), (4, 4)).unwrap();
+    let gather = start(&mut pool, all_gather::Push, (&input, &output), (4, 4)).unwrap();
     let gathers = gather.plan().clone();
     drop(gather);
     pool.free(&output).unwrap();
@@ -143,16 +151,16 @@ fn memory_that_is_used_again_on_another_stream_races() {
 #[test]
 fn refusals_name_what_was_asked_and_what_there_is() {
     let mut machine = emulator();
-    let of = |algorithm, world, bytes, count| Channels { algorithm, world, dtype: DType::I32, bytes, count };
+    let of = |algorithm: Arc<dyn Algorithm>, world, bytes, count| Channels { algorithm, world, dtype: DType::I32, bytes, count };
     let open = |machine: &mut Emulator, channels: &[Channels]| SymmetricPool::open(machine, 4, 8000, channels);
     for (algorithm, world, reason) in [
-        (&all_gather::Ll as &dyn Algorithm, 5, "channels of all_gather/ll for 5 ranks: the pool is of 4"),
-        (&all_reduce::Multimem, 2, "channels of all_reduce/multimem for 2 ranks: it reaches all of a group, in a pool of 4"),
+        (Arc::new(all_gather::Ll) as Arc<dyn Algorithm>, 5, "channels of all_gather/ll for 5 ranks: the pool is of 4"),
+        (Arc::new(all_reduce::Multimem), 2, "channels of all_reduce/multimem for 2 ranks: it reaches all of a group, in a pool of 4"),
     ] {
         let error = open(&mut machine, &[of(algorithm, world, 64, 1)]).map(|_| ()).unwrap_err();
         assert_eq!(error, MachineError::Invalid { reason: reason.into() });
     }
-    let mut pool = open(&mut machine, &[of(&all_gather::Ll, 4, 64, 2), of(&reduce_scatter::Pull, 4, 1024, 1)]).unwrap();
+    let mut pool = open(&mut machine, &[of(Arc::new(all_gather::Ll), 4, 64, 2), of(Arc::new(reduce_scatter::Pull), 4, 1024, 1)]).unwrap();
     assert_eq!(pool.free_bytes(), (8192, 8192));
     let [input, output, other, more] = [64, 1024, 1024, 2048].map(|bytes| pool.allocate(bytes).unwrap());
     assert_eq!([&input, &output, &other, &more].map(|region| region.offset), [0, 512, 1536, 2560]);
@@ -168,7 +176,7 @@ fn refusals_name_what_was_asked_and_what_there_is() {
 
     let gather = |pool: &mut SymmetricPool, bytes, input: &Region, output: &Region| {
         let [input, output] = [(input, bytes), (output, 4 * bytes)].map(|(region, bytes)| Region { bytes, ..region.clone() });
-        start(pool, &all_gather::Ll, (&input, &output), (4, 4))
+        start(pool, all_gather::Ll, (&input, &output), (4, 4))
     };
     says(gather(&mut pool, 64, &input, &other).map(|_| ()), &format!("output pool[1536..1792] lies in no allocation: {live}"));
     says(
@@ -192,7 +200,7 @@ fn refusals_name_what_was_asked_and_what_there_is() {
     drop((first, second));
     gather(&mut pool, 64, &input, &third()).unwrap();
     says(
-        start(&mut pool, &all_gather::Push, (&Region { bytes: 16, ..input.clone() }, &Region { bytes: 64, ..output.clone() }), (4, 4))
+        start(&mut pool, all_gather::Push, (&Region { bytes: 16, ..input.clone() }, &Region { bytes: 64, ..output.clone() }), (4, 4))
             .map(|_| ()),
         "all_gather/push has no free channel for 4 ranks: 0 were opened and 0 calls are in flight",
     );

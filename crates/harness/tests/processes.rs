@@ -6,7 +6,7 @@ use std::{
     env,
     io::{self, PipeReader},
     process::Command,
-    sync::Arc,
+    sync::{Arc, LazyLock},
     thread,
     time::{Duration, Instant},
 };
@@ -21,7 +21,7 @@ use passmuster::{
 };
 use passmuster_bootstrap::{Bootstrap, own};
 use passmuster_collectives::{
-    algorithms::{self, Target},
+    algorithms::{Registry, Target},
     collective::{Collective, DType, ReduceOp},
     library::Library,
     machine::{Machine, MachineError, MachineInfo, Run, Site},
@@ -29,6 +29,8 @@ use passmuster_collectives::{
 };
 use rustix::process::{Resource, Rlimit, setrlimit};
 use serde::{Deserialize, Serialize};
+
+static REGISTRY: LazyLock<Registry> = LazyLock::new(Registry::built_in);
 
 /// Set in a rank's process: what it does.
 const PART: &str = "PASSMUSTER_TEST_RANK";
@@ -76,7 +78,7 @@ fn act(part: &str) {
     match part.split_once('/').unwrap_or((part, "")) {
         ("judge", what) => {
             let (schedule, ids) = what.split_once('/').expect("SCHEDULE/IDS");
-            let options = EmulatorOptions::default().with(schedule.parse().unwrap());
+            let options = EmulatorOptions::of(&REGISTRY).with(schedule.parse().unwrap());
             let mut machine = InStep { machine: machine(options), reading: false };
             let verdicts: Vec<Verdict> = ids.split(' ').map(|id| judge(id, &mut machine)).collect();
             say(&verdicts);
@@ -234,7 +236,8 @@ impl Machine for InStep {
 
 fn judge(id: &str, machine: &mut dyn Machine) -> Verdict {
     let case: CollectiveCase = id.parse().unwrap();
-    let verdict = runner::judge(&case, machine, &Settings { deadline: DEADLINE, shared_pads: false, progress: &|_| {} });
+    let verdict =
+        runner::judge(&case, machine, &Settings { registry: &REGISTRY, deadline: DEADLINE, shared_pads: false, progress: &|_| {} });
     machine.close_groups();
     verdict
 }
@@ -269,7 +272,7 @@ fn of_world(world: usize) -> Vec<String> {
 
 /// Cases of the smoke list for so many ranks.
 fn smoke(world: u32) -> Vec<String> {
-    List::Smoke.cases(0).into_iter().filter(|case| case.world == world).map(|case| case.to_string()).collect()
+    List::Smoke.cases(&REGISTRY, 0).into_iter().filter(|case| case.world == world).map(|case| case.to_string()).collect()
 }
 
 /// Cases of processes and of one process: all pass, and their outputs are equal to the bit.
@@ -278,7 +281,7 @@ fn same_bits(world: usize, ids: &[String]) {
 }
 
 fn same_bits_under(world: usize, ids: &[String], schedule: Interleaving) {
-    let mut alone = Emulator::new(EmulatorOptions { profile: Profile::Off, ..EmulatorOptions::default() }.with(schedule));
+    let mut alone = Emulator::new(EmulatorOptions { profile: Profile::Off, ..EmulatorOptions::of(&REGISTRY) }.with(schedule));
     let expected: Vec<Verdict> = ids.iter().map(|id| judge(id, &mut alone)).collect();
     for (rank, said) in Ranks::start(world, &format!("judge/{schedule}/{}", ids.join(" "))).all_say().into_iter().enumerate() {
         let verdicts: Vec<Verdict> = serde_json::from_str(&said).unwrap();
@@ -371,7 +374,7 @@ impl Scene {
 
     /// An all-reduce of f32 whose inputs are the rank and one.
     fn all_reduce(algorithm: &str, world: usize, options: EmulatorOptions) -> Scene {
-        let algorithm = algorithms::find(Collective::AllReduce, algorithm).unwrap();
+        let algorithm = REGISTRY.find(Collective::AllReduce, algorithm).unwrap();
         let bytes = 64;
         let mut buffers = vec![BufferSpec::new("input", bytes, Role::Data), BufferSpec::new("words", bytes, Role::Data)];
         let (input, output) = (buffers[0].whole(), buffers[1].whole());
@@ -380,7 +383,7 @@ impl Scene {
         buffers.extend(algorithm.workspace(dtype, world as u32, bytes));
         let call = Call::validate(&vec![call; world], &buffers).unwrap();
         let plan = algorithm.plan(&call, &Target { waiting_blocks: 1, ..Target::default() });
-        let options = EmulatorOptions { library: Library::default(), ..options };
+        let options = EmulatorOptions { library: REGISTRY.library(), ..options };
         // Kernels of our own are among the library's.
         let mut library = options.library;
         library.replace("conformance/faults", Build::Release, KERNELS);

@@ -1,30 +1,34 @@
 //! Cases of products on the emulator: those that it can run pass, bugs are findings, and the rest is refused with the reason.
 
-use std::{sync::Arc, time::Duration};
+use std::{
+    sync::{Arc, LazyLock},
+    time::Duration,
+};
 
 use passmuster::{
     conformance::{Case, List, Status, Verdict, runner::Settings},
     emulator::{Arithmetic, Emulator, EmulatorOptions, TensorCores},
 };
 use passmuster_collectives::{
+    algorithms::Registry,
     machine::{Deferred, Machine, MachineError, MachineInfo, Run},
     plan::{BufferSpec, Op, Plan, Region, Script, Step},
 };
 use rstest::rstest;
 
-const SETTINGS: Settings<'_> = Settings { deadline: Duration::from_secs(60), shared_pads: false, progress: &|_| {} };
+static REGISTRY: LazyLock<Registry> = LazyLock::new(Registry::built_in);
 
 fn judge(case: &Case, machine: &mut dyn Machine) -> Verdict {
-    case.judge(machine, &SETTINGS)
+    case.judge(machine, &Settings { registry: &REGISTRY, deadline: Duration::from_secs(60), shared_pads: false, progress: &|_| {} })
 }
 
 fn judged(id: &str) -> Verdict {
-    judge(&id.parse().unwrap(), &mut Emulator::new(EmulatorOptions::default()))
+    judge(&id.parse().unwrap(), &mut Emulator::new(EmulatorOptions::of(&REGISTRY)))
 }
 
 #[test]
 fn the_smoke_list_passes() {
-    let mut machine = Emulator::new(EmulatorOptions::default());
+    let mut machine = Emulator::new(EmulatorOptions::of(&REGISTRY));
     let (mut passed, mut too_large) = (0, Vec::new());
     for case in List::Smoke.products(0) {
         let case = Case::from(case);
@@ -67,7 +71,7 @@ fn what_relies_on_no_order_of_terms_passes_on_other_tensor_cores(#[case] id: &st
     let case: Case = id.parse().unwrap();
     for seed in 1..4 {
         let arithmetic = Arithmetic { tensor_cores: TensorCores::Bound, ..Arithmetic::default() };
-        let verdict = judge(&case, &mut Emulator::new(EmulatorOptions { arithmetic, seed, ..EmulatorOptions::default() }));
+        let verdict = judge(&case, &mut Emulator::new(EmulatorOptions { arithmetic, seed, ..EmulatorOptions::of(&REGISTRY) }));
         assert_eq!(verdict.status, Status::Pass, "{seed}: {verdict:#?}");
         assert!(verdict.held.contains(&"equals_plain".into()), "{verdict:#?}");
     }
@@ -200,7 +204,7 @@ fn spoiled_input(plan: &mut Plan) {
 fn bugs_are_findings(#[case] path: &str, #[case] plan: fn(&mut Plan), #[case] property: &str) {
     for inputs in ["integers", "fractions"] {
         let case = format!("{path}:bf16,nk:w=3:rows=5:columns=16:depth=24:inputs={inputs}").parse().unwrap();
-        let mut machine = Wrong { emulator: Emulator::new(EmulatorOptions::default()), plan, gpus: 0 };
+        let mut machine = Wrong { emulator: Emulator::new(EmulatorOptions::of(&REGISTRY)), plan, gpus: 0 };
         let verdict = judge(&case, &mut machine);
         assert_eq!(verdict.status, Status::Fail, "{verdict:#?}");
         assert!(verdict.findings.iter().any(|finding| finding.property == property), "{verdict:#?}");
@@ -209,7 +213,7 @@ fn bugs_are_findings(#[case] path: &str, #[case] plan: fn(&mut Plan), #[case] pr
 
 #[test]
 fn a_wrong_element_is_named() {
-    let mut machine = Wrong { emulator: Emulator::new(EmulatorOptions::default()), plan: no_product, gpus: 0 };
+    let mut machine = Wrong { emulator: Emulator::new(EmulatorOptions::of(&REGISTRY)), plan: no_product, gpus: 0 };
     let case = "all_gather_matmul/push+matmul:bf16,nk:w=2:rows=5:columns=16:depth=24".parse().unwrap();
     let reason = judge(&case, &mut machine).reason;
     let start = "group 0 rank 1: 160 of 160 elements of C are wrong, first row 0 column 0: NaN, expected ";
@@ -219,7 +223,7 @@ fn a_wrong_element_is_named() {
 /// Ranks of side streams that share a GPU may wait for each other for ever.
 #[test]
 fn side_streams_want_a_gpu_for_each_rank() {
-    let mut machine = Wrong { emulator: Emulator::new(EmulatorOptions::default()), plan: |_| {}, gpus: 2 };
+    let mut machine = Wrong { emulator: Emulator::new(EmulatorOptions::of(&REGISTRY)), plan: |_| {}, gpus: 2 };
     let verdict = judge(&"all_gather_matmul/chunked:bf16,nk:w=3:rows=5:columns=16:depth=24".parse().unwrap(), &mut machine);
     let reason = "plans with side streams need a GPU for each of 3 ranks, there are 2";
     assert_eq!((verdict.status, verdict.reason), (Status::NotSupported, format!("not supported: {reason}")));

@@ -4,6 +4,7 @@
 use std::{
     env,
     process::{self, Command, Stdio},
+    sync::LazyLock,
     thread,
     time::{Duration, Instant},
 };
@@ -27,11 +28,13 @@ use passmuster_bootstrap::{
     own::{self, Launched},
 };
 use passmuster_collectives::{
-    library::Library,
+    algorithms::Registry,
     machine::{Machine, MachineError, MachineInfo, Run},
     plan::{BufferSpec, Plan, Region, Role, Script},
 };
 use rustix::process::{Signal, getpid, kill_process};
+
+static REGISTRY: LazyLock<Registry> = LazyLock::new(Registry::built_in);
 
 /// Set in a rank: what becomes of rank 1 when it is to run something.
 const ROLE: &str = "PASSMUSTER_TEST_ROLE";
@@ -47,8 +50,8 @@ fn main() {
         if role == "slow" {
             open_slowly(&mut rank);
         }
-        let mut machine = Replica { emulator: Emulator::new(EmulatorOptions::default()), own, role };
-        let served = serve(&rank, &mut machine, &Library::default());
+        let mut machine = Replica { emulator: Emulator::new(EmulatorOptions::of(&REGISTRY)), own, role };
+        let served = serve(&rank, &mut machine, &REGISTRY.library());
         process::exit(i32::from(served.is_err()));
     }
     let trial = |name: &str, test: fn()| {
@@ -176,8 +179,8 @@ fn launch(world: usize, role: &str) -> Launched {
 
 /// If this fails, verdicts on ranks in processes are of something else than the case.
 fn processes_say_what_one_says() {
-    let settings = Settings { deadline: Duration::from_secs(60), shared_pads: false, progress: &|_| {} };
-    let mut alone = Emulator::new(EmulatorOptions::default());
+    let settings = Settings { registry: &REGISTRY, deadline: Duration::from_secs(60), shared_pads: false, progress: &|_| {} };
+    let mut alone = Emulator::new(EmulatorOptions::of(&REGISTRY));
     for world in [2, 4] {
         let mut processes = Processes::open(launch(world, "all")).unwrap();
         for case in [
@@ -203,7 +206,7 @@ fn processes_say_what_one_says() {
 
 fn script(case: &str) -> (Vec<Vec<BufferSpec>>, Script) {
     let case: CollectiveCase = case.parse().unwrap();
-    let scenario = scenario::build(&case, &Options { waiting_blocks: 4, shared_pads: false }).unwrap();
+    let scenario = scenario::build(&case, &Options { registry: &REGISTRY, waiting_blocks: 4, shared_pads: false }).unwrap();
     (scenario.groups, scenario.script)
 }
 

@@ -3,7 +3,10 @@
 
 mod occupancy;
 
-use std::{sync::Arc, time::Duration};
+use std::{
+    sync::{Arc, LazyLock},
+    time::Duration,
+};
 
 use passmuster::{
     conformance::{
@@ -13,7 +16,7 @@ use passmuster::{
     emulator::{Emulator, EmulatorOptions, Interleaving, Profile},
 };
 use passmuster_collectives::{
-    algorithms::{self, Holders},
+    algorithms::{Holders, Registry},
     collective::Collective,
     machine::{Machine, MachineError, Run},
     plan::{BufferSpec, Departure, Op, Plan, Region, Role, Script, Step},
@@ -22,12 +25,14 @@ use rstest::rstest;
 
 const DEADLINE: Duration = Duration::from_secs(120);
 
+static REGISTRY: LazyLock<Registry> = LazyLock::new(Registry::built_in);
+
 fn in_profile(profile: Profile) -> Emulator {
-    Emulator::new(EmulatorOptions { profile, ..EmulatorOptions::default() })
+    Emulator::new(EmulatorOptions { profile, ..EmulatorOptions::of(&REGISTRY) })
 }
 
 fn judge(case: &CollectiveCase, machine: &mut Emulator) -> Verdict {
-    runner::judge(case, machine, &Settings { deadline: DEADLINE, shared_pads: false, progress: &|_| {} })
+    runner::judge(case, machine, &Settings { registry: &REGISTRY, deadline: DEADLINE, shared_pads: false, progress: &|_| {} })
 }
 
 fn enqueue(group: usize, stream: usize, plan: &Arc<Plan>) -> Step {
@@ -206,7 +211,7 @@ fn a_rank_that_stays_away_from_copy_engines_is_named(#[values("all_gather", "all
 /// If this fails, an all-gather of copy engines needs an SM.
 #[test]
 fn copy_engines_gather_without_a_kernel() {
-    let verdict = |id: &str| id.parse::<Case>().unwrap().modules(4).into_iter().map(|(module, _)| module).collect::<Vec<_>>();
+    let verdict = |id: &str| id.parse::<Case>().unwrap().modules(&REGISTRY, 4).into_iter().map(|(module, _)| module).collect::<Vec<_>>();
     assert_eq!(verdict("all_gather/copy_engine:bf16,copy:w=4:n=500"), ["conformance/fill"]);
     assert_eq!(verdict("all_reduce/copy_engine:bf16,sum:w=4:n=500"), ["all_reduce/copy_engine", "conformance/fill"]);
 }
@@ -218,13 +223,13 @@ fn blocks_hold_until_they_are_told_or_give_up(
     #[values(Profile::Hopper, Profile::Ptx)] profile: Profile,
     #[values(Collective::AllGather, Collective::AllToAll)] collective: Collective,
 ) {
-    let algorithm = algorithms::find(collective, "copy_engine").unwrap();
+    let algorithm = REGISTRY.find(collective, "copy_engine").unwrap();
     for (limit, tells, outcome) in [(Duration::from_secs(10), true, Holders::TOLD), (Duration::from_micros(200), false, Holders::GAVE_UP)] {
         for n in 0..4 {
             let mut machine = in_profile(profile);
             machine.set_interleaving(Interleaving::nth(5, n));
             let holders = Holders { blocks: 5, shared: 64 << 10, limit };
-            let outcomes = occupancy::outcomes(&holders, &mut machine, algorithm, (3, 50), tells);
+            let outcomes = occupancy::outcomes(&holders, &mut machine, &*algorithm, (3, 50), tells);
             assert_eq!(outcomes, vec![vec![outcome; 5]; 3]);
         }
     }

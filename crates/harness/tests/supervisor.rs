@@ -7,6 +7,7 @@ use std::{
     io::{self, Write},
     os::unix::process::{CommandExt, ExitStatusExt},
     process::{self, Command, Stdio},
+    sync::LazyLock,
     thread,
     time::{Duration, Instant},
 };
@@ -22,7 +23,12 @@ use passmuster::{
     },
     emulator::{Emulator, EmulatorOptions},
 };
-use passmuster_collectives::machine::{Blamed, How, MachineInfo};
+use passmuster_collectives::{
+    algorithms::Registry,
+    machine::{Blamed, How, MachineInfo},
+};
+
+static REGISTRY: LazyLock<Registry> = LazyLock::new(Registry::built_in);
 
 /// Bytes of a long answer: more than is kept of a line of log.
 const LONG: usize = 3 << 20;
@@ -112,9 +118,9 @@ fn act(role: &str) {
                 if role == "expendable" {
                     worker::expendable();
                 }
-                let settings = Settings { deadline: request.deadline(), shared_pads: false, progress: &|_| {} };
+                let settings = Settings { registry: &REGISTRY, deadline: request.deadline(), shared_pads: false, progress: &|_| {} };
                 let case: CollectiveCase = argument.parse().expect("an id");
-                let mut verdict = runner::judge(&case, &mut Emulator::new(EmulatorOptions::default()), &settings);
+                let mut verdict = runner::judge(&case, &mut Emulator::new(EmulatorOptions::of(&REGISTRY)), &settings);
                 // Longer than whoever is killed lives.
                 thread::sleep(Duration::from_millis(100));
                 verdict.case.clone_from(&request.case);
@@ -165,7 +171,7 @@ fn die_when_asked(cases: usize) -> ! {
 
 fn supervisor(role: &str) -> Supervisor {
     let command = WorkerCommand::of_this_program(Vec::<String>::new()).unwrap().with_environment([(ROLE, role)]);
-    let mut supervisor = Supervisor::new(command);
+    let mut supervisor = Supervisor::new(command, REGISTRY.clone());
     supervisor.grace = Duration::from_millis(200);
     supervisor.patience = 2;
     supervisor
@@ -432,7 +438,8 @@ fn starts_that_fail_are_told_from_machines_that_cannot() {
     assert_eq!(verdict.status, Status::InfraError);
     assert!(verdict.reason.contains("not ready after 0.2 s"), "{}", verdict.reason);
 
-    let mut missing = Supervisor::new(WorkerCommand { program: "/nonexistent".into(), args: Vec::new(), env: Vec::new() });
+    let command = WorkerCommand { program: "/nonexistent".into(), args: Vec::new(), env: Vec::new() };
+    let mut missing = Supervisor::new(command, REGISTRY.clone());
     let verdict = ask(&mut missing, "pass");
     assert_eq!(verdict.status, Status::InfraError);
     assert!(verdict.reason.contains("/nonexistent: No such file"), "{}", verdict.reason);
@@ -478,6 +485,7 @@ fn a_hung_worker_does_not_outlive_its_supervisor() {
 
 fn the_environment_reaches_the_worker() {
     let roles = [(ROLE, "ready"), ("PASSMUSTER_TEST_MODE", "ring")];
-    let mut supervisor = Supervisor::new(WorkerCommand::of_this_program(Vec::<String>::new()).unwrap().with_environment(roles));
+    let command = WorkerCommand::of_this_program(Vec::<String>::new()).unwrap().with_environment(roles);
+    let mut supervisor = Supervisor::new(command, REGISTRY.clone());
     assert!(ask(&mut supervisor, "pass").reason.ends_with(" ring"));
 }

@@ -12,7 +12,7 @@ use passmuster::{
     emulator::{Emulator, EmulatorOptions},
 };
 use passmuster_collectives::{
-    algorithms::{self, Algorithm, Foreign},
+    algorithms::{Algorithm, Foreign, Registry},
     library::Library,
     plan::Build,
 };
@@ -50,8 +50,9 @@ const ALGORITHMS: [Judged; 20] = [
     ("flushes", "flashinfer3304_flushed_sentinel", "spec.toml", "kernel.bug.ptx", None),
 ];
 
-static KNOWN: LazyLock<(Vec<&'static Foreign>, Library)> = LazyLock::new(|| {
-    let mut library = Library::default();
+static KNOWN: LazyLock<(Registry, Library)> = LazyLock::new(|| {
+    let registry = Registry::built_in();
+    let mut library = registry.library();
     let mut all = Vec::new();
     for (name, folder, spec, ptx, entry) in ALGORITHMS {
         let spec = read(&format!("{folder}/{spec}"));
@@ -67,11 +68,10 @@ static KNOWN: LazyLock<(Vec<&'static Foreign>, Library)> = LazyLock::new(|| {
         }
         all.push(foreign);
     }
-    (algorithms::register(all).unwrap(), library)
+    (registry.with_foreign(all).unwrap(), library)
 });
 
 fn judged(id: &str) -> Verdict {
-    LazyLock::force(&KNOWN);
     judge(&id.parse().unwrap_or_else(|error| panic!("{id}: {error}")))
 }
 
@@ -80,7 +80,7 @@ fn judge(case: &CollectiveCase) -> Verdict {
     runner::judge(
         case,
         &mut Emulator::new(options),
-        &Settings { deadline: Duration::from_secs(120), shared_pads: false, progress: &|_| {} },
+        &Settings { registry: &KNOWN.0, deadline: Duration::from_secs(120), shared_pads: false, progress: &|_| {} },
     )
 }
 
@@ -106,8 +106,8 @@ fn correct_kernels_pass(#[case] id: &str) {
 #[case::reads_before_wait("reads_first")]
 #[case::reads_before_wait_alone("reads_first_alone")]
 fn smoke_finds(#[case] name: &str) {
-    let foreign = KNOWN.0.iter().find(|foreign| foreign.name() == name).unwrap();
-    let (tried, caught) = mutants::hunt(&List::Smoke.cases_of(foreign, 0), 1, |case, _| judge(case));
+    let foreign = KNOWN.0.foreign().iter().find(|foreign| foreign.name() == name).unwrap();
+    let (tried, caught) = mutants::hunt(&List::Smoke.cases_of(&KNOWN.0, foreign, 0), 1, |case, _| judge(case));
     assert!(caught.is_some(), "missed in {tried} cases");
 }
 
@@ -119,8 +119,8 @@ fn smoke_finds(#[case] name: &str) {
 #[case::waits_first_alone("waits_first_alone")]
 #[case::dependent_chain("dependent_chain")]
 fn smoke_passes(#[case] name: &str) {
-    let foreign = KNOWN.0.iter().find(|foreign| foreign.name() == name).unwrap();
-    for case in List::Smoke.cases_of(foreign, 0) {
+    let foreign = KNOWN.0.foreign().iter().find(|foreign| foreign.name() == name).unwrap();
+    for case in List::Smoke.cases_of(&KNOWN.0, foreign, 0) {
         let verdict = judge(&case);
         assert_eq!(verdict.status, Status::Pass, "{verdict:#?}");
     }

@@ -15,7 +15,7 @@ use passmuster_collectives::{
 
 /// passmuster's algorithms, and ours.
 pub fn registry() -> Registry {
-    Registry::built_in().algorithm(&Mine)
+    Registry::built_in().algorithm(Mine)
 }
 
 /// Copy the input aside, then pull everything, one element a thread.

@@ -26,8 +26,7 @@ fn the_plan_is_the_one_that_was_reviewed() {
 
 #[rstest]
 fn types_have_kernels_of_their_own(#[values(DType::F32, DType::F16, DType::BF16)] dtype: DType) {
-    let library = passmuster_collectives::library::Library::default();
-    own_kernel::registry().install().ok();
+    let library = own_kernel::registry().library();
     for launch in launches(&own_kernel::Mine.plan(&call(2, 40, dtype), &Target::default())) {
         assert_eq!(library.check(launch), Ok(()));
     }

@@ -15,13 +15,11 @@ use passmuster_collectives::{algorithms::Algorithm, collective::Collective};
 use proptest::prelude::*;
 
 fn calls() -> impl Strategy<Value = CollectiveCase> {
-    own_kernel::registry().install().ok();
-    strategies::cases(Collective::AllReduce, "mine", 1..=8)
+    strategies::cases(&own_kernel::registry(), Collective::AllReduce, "mine", 1..=8)
 }
 
 fn sequences() -> impl Strategy<Value = CollectiveCase> {
-    own_kernel::registry().install().ok();
-    strategies::sequences(Collective::AllReduce, "mine")
+    strategies::sequences(&own_kernel::registry(), Collective::AllReduce, "mine")
 }
 
 proptest! {
@@ -29,23 +27,23 @@ proptest! {
 
     #[test]
     fn any_call_is_right(case in calls()) {
-        prop_assert_eq!(judge(&case.into()), Ok(()));
+        prop_assert_eq!(judge(&own_kernel::registry(), &case.into()), Ok(()));
     }
 
     #[test]
     fn any_sequence_is_right(case in sequences()) {
-        prop_assert_eq!(judge(&case.into()), Ok(()));
+        prop_assert_eq!(judge(&own_kernel::registry(), &case.into()), Ok(()));
     }
 }
 
 /// If this fails, the kernel rests on more about the hardware than it says, or says more than it needs.
 #[test]
 fn kernel_rests_on_what_it_declares() {
-    own_kernel::registry().install().ok();
+    let registry = own_kernel::registry();
     let mut needed = BTreeSet::new();
     for id in ["all_reduce/mine:bf16,sum:w=4:n=1040", "all_reduce/mine:f32,sum:w=3:calls=[mine.40+mine.9.in_place]x3"] {
-        let settings = Settings { deadline: Duration::from_secs(60), shared_pads: false, progress: &|_| {} };
-        let verdict = runner::judge(&id.parse::<CollectiveCase>().unwrap(), &mut Emulator::new(EmulatorOptions::default()), &settings);
+        let settings = Settings { registry: &registry, deadline: Duration::from_secs(60), shared_pads: false, progress: &|_| {} };
+        let verdict = runner::judge(&id.parse::<CollectiveCase>().unwrap(), &mut Emulator::new(EmulatorOptions::of(&registry)), &settings);
         assert!(!verdict.status.is_finding(), "{verdict:?}");
         needed.extend(verdict.waived.into_iter().map(|waived| waived.assumption));
     }

@@ -19,7 +19,7 @@
 //! Layers do not feed each other: all take the same X and dY, for integers would outgrow their type on the way. dY^T lies in memory, and is each
 //! layer's own, so that no two gradients are the same. Weights are gathered in the type that is multiplied. There are no activations and no optimizer.
 
-use std::{fmt, str::FromStr};
+use std::{fmt, str::FromStr, sync::Arc};
 
 use super::workspace;
 use crate::{
@@ -46,17 +46,21 @@ pub struct Fsdp {
 /// Collectives of one make.
 struct Family {
     name: &'static str,
-    gather: &'static dyn Algorithm,
-    scatter: &'static dyn Algorithm,
+    gather: fn() -> Arc<dyn Algorithm>,
+    scatter: fn() -> Arc<dyn Algorithm>,
 }
 
 /// Copy engines do not add: who gathers by them scatters by a kernel.
 const FAMILIES: [Family; 5] = [
-    Family { name: "nccl_ring", gather: &Nccl::ALL_GATHER_RING, scatter: &Nccl::REDUCE_SCATTER_RING },
-    Family { name: "nccl_symmetric", gather: &Nccl::ALL_GATHER_SYMMETRIC, scatter: &Nccl::REDUCE_SCATTER_SYMMETRIC },
-    Family { name: "nccl_copy_engine", gather: &Nccl::ALL_GATHER_COPY_ENGINE, scatter: &Nccl::REDUCE_SCATTER_RING },
-    Family { name: "copy_engine", gather: &all_gather::COPY_ENGINE, scatter: &reduce_scatter::Pull },
-    Family { name: "push", gather: &all_gather::Push, scatter: &reduce_scatter::Pull },
+    Family { name: "nccl_ring", gather: || Arc::new(Nccl::ALL_GATHER_RING), scatter: || Arc::new(Nccl::REDUCE_SCATTER_RING) },
+    Family {
+        name: "nccl_symmetric",
+        gather: || Arc::new(Nccl::ALL_GATHER_SYMMETRIC),
+        scatter: || Arc::new(Nccl::REDUCE_SCATTER_SYMMETRIC),
+    },
+    Family { name: "nccl_copy_engine", gather: || Arc::new(Nccl::ALL_GATHER_COPY_ENGINE), scatter: || Arc::new(Nccl::REDUCE_SCATTER_RING) },
+    Family { name: "copy_engine", gather: || Arc::new(all_gather::COPY_ENGINE), scatter: || Arc::new(reduce_scatter::Pull) },
+    Family { name: "push", gather: || Arc::new(all_gather::Push), scatter: || Arc::new(reduce_scatter::Pull) },
 ];
 
 /// Side streams.
@@ -85,8 +89,8 @@ impl Fsdp {
     }
 
     /// Who gathers.
-    pub fn gather(&self) -> Option<&'static dyn Algorithm> {
-        self.by.map(|family| family.gather)
+    pub fn gather(&self) -> Option<Arc<dyn Algorithm>> {
+        self.by.map(|family| (family.gather)())
     }
 
     pub(crate) fn environment(&self) -> Environment {
@@ -136,7 +140,7 @@ impl<'a> Step<'a> {
         let room = |bytes: u64| bytes.next_multiple_of(512);
         let bytes = 2 * u64::from(of.layers) * room(shard) + 2 * TURNS * room(whole);
         let channels = |algorithm, bytes| Channels { algorithm, world: of.world, dtype: of.dtype, bytes, count: 1 };
-        let channels = how.by.map(|by| vec![channels(by.gather, shard), channels(by.scatter, whole)]).unwrap_or_default();
+        let channels = how.by.map(|by| vec![channels((by.gather)(), shard), channels((by.scatter)(), whole)]).unwrap_or_default();
         let mut pool = SymmetricPool::laid_out(of.world, bytes, &channels).map_err(|error| error.to_string())?;
         let mut both = || Ok((pool.allocate(shard)?, pool.allocate(shard)?));
         let shards = (0..of.layers).map(|_| both()).collect::<Result<_, _>>().map_err(text)?;
@@ -235,7 +239,7 @@ impl<'a> Step<'a> {
         };
         let matrix = self.pool.allocate(self.of.n * self.of.k * self.of.dtype.size()).map_err(text)?;
         let shard = self.shards[layer as usize].0.clone();
-        let call = self.start(GATHERS, by.gather, shard, matrix.clone())?;
+        let call = self.start(GATHERS, &(by.gather)(), shard, matrix.clone())?;
         Ok(Moved { matrix, call: Some(call) })
     }
 
@@ -259,9 +263,10 @@ impl<'a> Step<'a> {
             return Ok(Moved { matrix, call: None });
         };
         let c = self.shards[layer as usize].1.clone();
-        let call = self.start(SCATTERS, by.scatter, matrix.clone(), c.clone())?;
-        let agreed = Call::uniform(&self.passed(by.scatter, &matrix, &c), self.of.world, self.pool.buffers());
-        let contract = by.scatter.contract(&agreed.map_err(|error| error.to_string())?);
+        let scatter = (by.scatter)();
+        let call = self.start(SCATTERS, &scatter, matrix.clone(), c.clone())?;
+        let agreed = Call::uniform(&self.passed(&*scatter, &matrix, &c), self.of.world, self.pool.buffers());
+        let contract = scatter.contract(&agreed.map_err(|error| error.to_string())?);
         self.promises.push(ExpectedResult::Scattered { product, a, b, c, contract });
         Ok(Moved { matrix, call: Some(call) })
     }
@@ -283,8 +288,8 @@ impl<'a> Step<'a> {
         }
     }
 
-    fn start(&mut self, side: usize, algorithm: &'static dyn Algorithm, input: Region, output: Region) -> Result<InFlight, String> {
-        let passed = self.passed(algorithm, &input, &output);
+    fn start(&mut self, side: usize, algorithm: &Arc<dyn Algorithm>, input: Region, output: Region) -> Result<InFlight, String> {
+        let passed = self.passed(&**algorithm, &input, &output);
         let call = self.pool.start(algorithm, &passed, self.of.world, &self.target).map_err(text)?;
         for (ops, of_rank) in self.ranks.iter_mut().zip(&call.plan().ranks) {
             match self.how.overlaps {

@@ -2,7 +2,7 @@
 //! bench_overlapped_matmul_allgather, whose gather is out of place: every rank copies what it sends into its own slot, too, and a copy within a device may
 //! take SMs. In place, as FSDP2 gathers parameters, there is no such copy.
 
-use std::{fmt, str::FromStr};
+use std::{fmt, str::FromStr, sync::Arc};
 
 use super::{operands, workspace};
 use crate::{
@@ -17,12 +17,12 @@ use passmuster_collectives::{
 };
 
 /// Which of the two, when, and by whom.
-#[derive(Clone, Copy)]
+#[derive(Clone)]
 pub struct OverlapContender {
     /// When.
     pub how: How,
     /// Who gathers; nobody in [`How::Matmul`].
-    pub gather: Option<&'static dyn Algorithm>,
+    pub gather: Option<Arc<dyn Algorithm>>,
     /// How many SMs the product is planned for; all of the device by default.
     pub sms: Option<u32>,
 }
@@ -59,8 +59,15 @@ impl How {
 }
 
 /// The gathers: NCCL's kernels, its copy engines, and ours.
-const GATHERS: [&dyn Algorithm; 5] =
-    [&Nccl::ALL_GATHER_RING, &Nccl::ALL_GATHER_SYMMETRIC_ST, &Nccl::ALL_GATHER_COPY_ENGINE, &all_gather::COPY_ENGINE, &all_gather::Push];
+fn gathers() -> [Arc<dyn Algorithm>; 5] {
+    [
+        Arc::new(Nccl::ALL_GATHER_RING),
+        Arc::new(Nccl::ALL_GATHER_SYMMETRIC_ST),
+        Arc::new(Nccl::ALL_GATHER_COPY_ENGINE),
+        Arc::new(all_gather::COPY_ENGINE),
+        Arc::new(all_gather::Push),
+    ]
+}
 
 impl OverlapContender {
     /// All arms, overlapped also with the product planned for so many SMs.
@@ -68,9 +75,10 @@ impl OverlapContender {
         let alone = |sms| OverlapContender { how: How::Matmul, gather: None, sms };
         let targets = || std::iter::once(None).chain(targets.iter().copied().map(Some));
         let mut arms: Vec<OverlapContender> = targets().map(alone).collect();
-        for gather in GATHERS.map(Some) {
-            arms.extend([How::Gather, How::Sequential].map(|how| OverlapContender { how, gather, sms: None }));
-            arms.extend(targets().map(|sms| OverlapContender { how: How::Overlap, gather, sms }));
+        for gather in gathers() {
+            let arm = |how, sms| OverlapContender { how, gather: Some(gather.clone()), sms };
+            arms.extend([How::Gather, How::Sequential].map(|how| arm(how, None)));
+            arms.extend(targets().map(|sms| arm(How::Overlap, sms)));
         }
         arms
     }
@@ -81,11 +89,11 @@ impl OverlapContender {
     }
 
     pub(crate) fn environment(&self) -> Environment {
-        self.gather.map_or(&[], |gather| gather.environment())
+        self.gather.as_ref().map_or(&[], |gather| gather.environment())
     }
 
     pub(crate) fn job(&self, of: &MatmulWorkload, copies: u32, devices: &Devices) -> Result<Job, String> {
-        let OverlapContender { how, gather, sms } = *self;
+        let (how, gather, sms) = (self.how, self.gather.as_deref(), self.sms);
         if let Some(asked) = sms.filter(|&asked| asked > devices.sms) {
             return Err(format!("{asked} SMs to plan for: the device has {}", devices.sms));
         }
@@ -135,7 +143,7 @@ impl OverlapContender {
 
     /// The gather alone, in place or out of it.
     pub(crate) fn gather(&self, of: &MatmulWorkload, in_place: bool, devices: &Devices) -> Result<Job, String> {
-        let algorithm = self.gather.ok_or("nothing is gathered")?;
+        let algorithm = self.gather.as_deref().ok_or("nothing is gathered")?;
         let call = call(algorithm, of, 0, in_place)?;
         let mut buffers = vec![copied("gathered", of.gathered * u64::from(of.world), 1), copied("sent", of.gathered, 1)];
         buffers.extend(algorithm.workspace(of.dtype, of.world, of.gathered));
@@ -175,7 +183,7 @@ fn call(algorithm: &dyn Algorithm, of: &MatmulWorkload, number: u32, in_place: b
 impl fmt::Display for OverlapContender {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(self.how.name())?;
-        self.gather.map_or(Ok(()), |gather| write!(f, "/{}", gather.name()))?;
+        self.gather.as_ref().map_or(Ok(()), |gather| write!(f, "/{}", gather.name()))?;
         self.sms.map_or(Ok(()), |count| write!(f, "@{count}"))
     }
 }
@@ -190,7 +198,7 @@ impl FromStr for OverlapContender {
                 None => (name, None),
             };
             let (how, gather) = match rest.split_once('/') {
-                Some((how, gather)) => (how, Some(*GATHERS.iter().find(|known| known.name() == gather)?)),
+                Some((how, gather)) => (how, Some(gathers().into_iter().find(|known| known.name() == gather)?)),
                 None => (rest, None),
             };
             let how = How::ALL.into_iter().find(|known| known.name() == how)?;
@@ -198,7 +206,7 @@ impl FromStr for OverlapContender {
             possible.then_some(OverlapContender { how, gather, sms })
         };
         parse().ok_or_else(|| {
-            let gathers = GATHERS.map(|gather| gather.name()).join(", ");
+            let gathers = gathers().map(|gather| gather.name().to_owned()).join(", ");
             format!(
                 "unknown contender `{name}` of overlap: expected matmul, gather/NAME, sequential/NAME or overlap/NAME, with @COUNT behind for \
                  a product planned for so many SMs; NAME is one of {gathers}"

@@ -11,7 +11,7 @@
 //! do to each other's memory traffic. [`Order::Apart`] has them one after the other: if deferred takes as long, nothing was beside anything.
 //! [`Order::Behind`] gives the exchange its head start back: if it takes less than deferred, it was who came first, and not the traffic.
 
-use std::{fmt, str::FromStr};
+use std::{fmt, sync::Arc};
 
 use crate::{
     Late, PipelineWorkload,
@@ -21,18 +21,18 @@ use crate::{
     verdicts::HostChecks,
 };
 use passmuster_collectives::{
-    algorithms::{self, Algorithm},
+    algorithms::{Algorithm, Registry},
     collective::{Collective, DType, ReduceOp},
     plan::{Arg, BufferSpec, Build, Call, Launch, Op, Plan, RankCall, Region, Role},
 };
 
 /// Who exchanges batches, and when hosts wait.
-#[derive(Clone, Copy)]
+#[derive(Clone)]
 pub struct Pipeline {
     /// When hosts wait, and what devices do beside an exchange.
     pub order: Order,
     /// Who exchanges.
-    pub exchange: &'static dyn Algorithm,
+    pub exchange: Arc<dyn Algorithm>,
 }
 
 /// When hosts wait, and what devices do beside an exchange.
@@ -83,13 +83,15 @@ const MOST_BATCHES: u32 = 256;
 
 impl Pipeline {
     /// Everyone, waiting for each verdict and for all.
-    pub fn all() -> Vec<Pipeline> {
-        exchanges().flat_map(|exchange| [Order::Blocking, Order::Deferred].map(|order| Pipeline { order, exchange })).collect()
+    pub fn all(registry: &Registry) -> Vec<Pipeline> {
+        let of =
+            |exchange: &Arc<dyn Algorithm>| [Order::Blocking, Order::Deferred].map(|order| Pipeline { order, exchange: exchange.clone() });
+        exchanges(registry).flat_map(of).collect()
     }
 
     /// What tells why deferring takes as long as it does.
     pub fn controls(&self) -> [Pipeline; 2] {
-        [Order::Apart, Order::Behind].map(|order| Pipeline { order, ..*self })
+        [Order::Apart, Order::Behind].map(|order| Pipeline { order, exchange: self.exchange.clone() })
     }
 
     /// Its name: `blocking/push`, `deferred/nccl_send_recv`.
@@ -172,9 +174,8 @@ impl Pipeline {
 }
 
 /// All-to-alls that need no multicast.
-fn exchanges() -> impl Iterator<Item = &'static dyn Algorithm> {
-    let all = algorithms::all().iter().copied();
-    all.filter(|algorithm| algorithm.collective() == Collective::AllToAll && !algorithm.uses_multicast())
+fn exchanges(registry: &Registry) -> impl Iterator<Item = &Arc<dyn Algorithm>> {
+    registry.of(Collective::AllToAll).filter(|algorithm| !algorithm.uses_multicast())
 }
 
 impl fmt::Display for Pipeline {
@@ -183,13 +184,16 @@ impl fmt::Display for Pipeline {
     }
 }
 
-impl FromStr for Pipeline {
-    type Err = String;
-
-    fn from_str(name: &str) -> Result<Pipeline, String> {
-        let all = || exchanges().flat_map(|exchange| Order::ALL.map(|order| Pipeline { order, exchange }));
+impl Pipeline {
+    /// The one of a name, whose exchange is in a registry.
+    ///
+    /// # Errors
+    /// Names those there are.
+    pub fn find(registry: &Registry, name: &str) -> Result<Pipeline, String> {
+        let of = |exchange: &Arc<dyn Algorithm>| Order::ALL.map(|order| Pipeline { order, exchange: exchange.clone() });
+        let all = || exchanges(registry).flat_map(of);
         all().find(|known| known.name() == name).ok_or_else(|| {
-            let names: Vec<&str> = exchanges().map(|exchange| exchange.name()).collect();
+            let names: Vec<&str> = exchanges(registry).map(|exchange| exchange.name()).collect();
             format!(
                 "unknown contender `{name}` of all_to_all --async: expected blocking/NAME, deferred/NAME, or as controls apart/NAME, behind/NAME; NAME is \
                  one of {}",
@@ -217,7 +221,7 @@ mod tests {
         let of = PipelineWorkload { batches: 5, world: 3, bytes: 600 };
         for pipeline in with_controls() {
             let told = |left_out: Option<usize>| {
-                let mut machine = Emulator::new(EmulatorOptions::default());
+                let mut machine = Emulator::new(EmulatorOptions::of(&Registry::built_in()));
                 let mut job = pipeline.job(&of, &Devices::of(&machine, 3)).unwrap();
                 let group = machine.open_group(3, &job.buffers).unwrap();
                 // On all ranks, or they would wait for each other.
@@ -246,14 +250,14 @@ mod tests {
     }
 
     fn with_controls() -> Vec<Pipeline> {
-        let deferred = Pipeline::all().into_iter().filter(|pipeline| pipeline.order == Order::Deferred);
-        Pipeline::all().into_iter().chain(deferred.flat_map(|pipeline| pipeline.controls())).collect()
+        let deferred = Pipeline::all(&Registry::built_in()).into_iter().filter(|pipeline| pipeline.order == Order::Deferred);
+        Pipeline::all(&Registry::built_in()).into_iter().chain(deferred.flat_map(|pipeline| pipeline.controls())).collect()
     }
 
     /// If this fails, a control is not what tells the explanations apart: no look is beside an exchange, or each is, behind it.
     #[test]
     fn looks_are_where_the_order_has_them() {
-        let machine = Emulator::new(EmulatorOptions::default());
+        let machine = Emulator::new(EmulatorOptions::of(&Registry::built_in()));
         let of = PipelineWorkload { batches: 3, world: 2, bytes: 600 };
         for pipeline in with_controls() {
             let job = pipeline.job(&of, &Devices::of(&machine, 2)).unwrap();
@@ -279,8 +283,8 @@ mod tests {
     #[test]
     fn names_read_back() {
         for pipeline in with_controls() {
-            assert_eq!(pipeline.name().parse::<Pipeline>().map(|read| read.name()), Ok(pipeline.name()));
+            assert_eq!(Pipeline::find(&Registry::built_in(), &pipeline.name()).map(|read| read.name()), Ok(pipeline.name()));
         }
-        assert!("deferred".parse::<Pipeline>().is_err() && "blocking/ring".parse::<Pipeline>().is_err());
+        assert!(["deferred", "blocking/ring"].iter().all(|name| Pipeline::find(&Registry::built_in(), name).is_err()));
     }
 }

@@ -5,13 +5,16 @@ use std::process::ExitCode;
 use anyhow::{bail, ensure};
 use passmuster_bench::{CollectiveWorkload, Contender, Method, Pipeline, PipelineWorkload, Torch, Workload};
 use passmuster_collectives::{
-    algorithms::{self, Algorithm},
+    algorithms::{self, Algorithm, Registry},
     collective::{Collective, DType, ReduceOp},
 };
 use xshell::Shell;
 
 use super::session::{Session, Task, list};
-use crate::{foreign::RegisteredKernel, units};
+use crate::{
+    foreign::{Known, RegisteredKernel},
+    units,
+};
 
 /// Which calls of a collective are timed.
 #[derive(clap::Args)]
@@ -61,18 +64,18 @@ pub(super) struct Collectives {
 }
 
 impl Collectives {
-    pub(super) fn run(self, sh: &Shell) -> anyhow::Result<ExitCode> {
+    pub(super) fn run(self, registry: &Registry, sh: &Shell) -> anyhow::Result<ExitCode> {
         ensure!(!self.asynchronous || self.collective == Collective::AllToAll, "--async is of all_to_all, not of {}", self.collective);
         let of_collective = self.collective.operators();
         if let Some(op) = self.ops.iter().find(|op| !of_collective.contains(op)) {
             bail!("--op {op}: {} has {}", self.collective, list(of_collective));
         }
-        let known = self.session.register()?;
-        if let Some(other) = known.iter().map(|known| known.foreign).find(|known| known.collective() != self.collective) {
+        let Known { registry, foreign: known, .. } = self.session.known(registry)?;
+        if let Some(other) = known.iter().map(|known| &known.foreign).find(|known| known.collective() != self.collective) {
             bail!("the kernel {} is of {}, and what is timed is {}", other.name(), other.collective(), self.collective);
         }
-        let contenders = self.contenders(&known)?;
-        self.session.run(sh, |machine| {
+        let contenders = self.contenders(&registry, &known)?;
+        self.session.run(&registry, sh, |machine| {
             let worlds = self.session.fitting(&self.worlds, &[2, 4, 6, 8], machine)?;
             let names: Vec<String> = contenders.iter().map(Contender::name).collect();
             let sizes = match self.hidden() {
@@ -97,18 +100,18 @@ impl Collectives {
         })
     }
 
-    fn contenders(&self, known: &[RegisteredKernel]) -> anyhow::Result<Vec<Contender>> {
+    fn contenders(&self, registry: &Registry, known: &[RegisteredKernel]) -> anyhow::Result<Vec<Contender>> {
         let any = self.workload(self.dtypes[0], self.ops()[0], 1, 0);
-        let find = |name: &String| Contender::find(&any, name).map_err(anyhow::Error::msg);
+        let find = |name: &String| Contender::find(registry, &any, name).map_err(anyhow::Error::msg);
         let timed = |algorithm: &dyn Algorithm| algorithm.collective() == self.collective && !algorithm.uses_multicast();
         let mut contenders: Vec<Contender> = match &self.contenders {
-            None if self.asynchronous => Pipeline::all().into_iter().map(Contender::Pipeline).collect(),
+            None if self.asynchronous => Pipeline::all(registry).into_iter().map(Contender::Pipeline).collect(),
             None => {
-                let own = algorithms::all().iter().chain(algorithms::bench_only()).chain(algorithms::bench_only_peers()).copied();
-                let own = own.filter(|&algorithm| timed(algorithm)).map(Contender::from);
+                let own = registry.algorithms().iter().cloned().chain(algorithms::bench_only()).chain(algorithms::bench_only_peers());
+                let own = own.filter(|algorithm| timed(&**algorithm)).map(Contender::from);
                 // A rehearsal has no PyTorch.
                 let torch = Torch::of(&any).iter().filter(|_| !self.session.rehearse).copied().map(Contender::Torch);
-                let foreign = known.iter().map(|known| Contender::Algorithm(known.foreign));
+                let foreign = known.iter().map(|known| Contender::Algorithm(known.foreign.clone()));
                 own.chain(torch).chain(foreign).collect()
             }
             Some(names) => names.iter().map(find).collect::<anyhow::Result<_>>()?,

@@ -4,7 +4,7 @@ use std::process::ExitCode;
 
 use anyhow::ensure;
 use passmuster_bench::{Contender, Fsdp, FsdpWorkload, Method, Workload};
-use passmuster_collectives::collective::DType;
+use passmuster_collectives::{algorithms::Registry, collective::DType};
 use xshell::Shell;
 
 use super::{
@@ -60,14 +60,14 @@ pub(super) struct FsdpSteps {
 }
 
 impl FsdpSteps {
-    pub(super) fn run(self, sh: &Shell) -> anyhow::Result<ExitCode> {
+    pub(super) fn run(self, registry: &Registry, sh: &Shell) -> anyhow::Result<ExitCode> {
         let FsdpSteps { layers, n, k, dtype, .. } = self;
         let shape = |world, m| Workload::from(FsdpWorkload { layers, dtype, world, m, n, k });
         let contenders = match &self.contenders {
             None => Fsdp::all().into_iter().map(Contender::Fsdp).collect(),
-            Some(names) => found(names, &shape(1, 1))?,
+            Some(names) => found(registry, names, &shape(1, 1))?,
         };
-        self.session.run(sh, |machine| {
+        self.session.run(registry, sh, |machine| {
             let worlds = worlds(&self.session, &self.worlds, machine)?;
             for &world in &worlds {
                 ensure!(n.is_multiple_of(world.into()), "--n {n} does not divide by {world} ranks");

@@ -14,6 +14,7 @@ mod workers;
 
 use std::process::ExitCode;
 
+use passmuster_collectives::algorithms::Registry;
 use xshell::Shell;
 
 use self::{
@@ -63,13 +64,13 @@ enum Scenario {
 }
 
 impl Bench {
-    pub(crate) fn run(self, sh: &Shell) -> anyhow::Result<ExitCode> {
+    pub(crate) fn run(self, registry: &Registry, sh: &Shell) -> anyhow::Result<ExitCode> {
         match self.scenario {
-            None => self.collectives.run(sh),
-            Some(Scenario::AllGatherMatmul(scenario)) => scenario.run(sh),
-            Some(Scenario::MatmulReduceScatter(scenario)) => scenario.run(sh),
-            Some(Scenario::Overlap(scenario)) => scenario.run(sh),
-            Some(Scenario::Fsdp(scenario)) => scenario.run(sh),
+            None => self.collectives.run(registry, sh),
+            Some(Scenario::AllGatherMatmul(scenario)) => scenario.run(registry, sh),
+            Some(Scenario::MatmulReduceScatter(scenario)) => scenario.run(registry, sh),
+            Some(Scenario::Overlap(scenario)) => scenario.run(registry, sh),
+            Some(Scenario::Fsdp(scenario)) => scenario.run(registry, sh),
         }
     }
 }

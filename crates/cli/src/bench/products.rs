@@ -4,7 +4,7 @@ use std::process::ExitCode;
 
 use anyhow::{anyhow, ensure};
 use passmuster_bench::{Contender, MatmulWorkload, Method, Multiplier, OverlapContender, Scenario, Torch, Workload};
-use passmuster_collectives::{collective::DType, machine::MachineInfo};
+use passmuster_collectives::{algorithms::Registry, collective::DType, machine::MachineInfo};
 use xshell::Shell;
 
 use super::session::{Session, Task, list};
@@ -140,26 +140,33 @@ pub(super) fn worlds(session: &Session, asked: &[u32], machine: &MachineInfo) ->
 }
 
 /// The contenders of these names.
-pub(super) fn found(names: &[String], workload: &Workload) -> anyhow::Result<Vec<Contender>> {
-    names.iter().map(|name| Contender::find(workload, name).map_err(|error| anyhow!(error))).collect()
+pub(super) fn found(registry: &Registry, names: &[String], workload: &Workload) -> anyhow::Result<Vec<Contender>> {
+    names.iter().map(|name| Contender::find(registry, workload, name).map_err(|error| anyhow!(error))).collect()
 }
 
 impl AllGatherMatmul {
-    pub(super) fn run(self, sh: &Shell) -> anyhow::Result<ExitCode> {
+    pub(super) fn run(self, registry: &Registry, sh: &Shell) -> anyhow::Result<ExitCode> {
         let controls = if self.controls { Multiplier::controls() } else { Vec::new() };
-        self.parallel.run(sh, Scenario::AllGatherMatmul, &WEIGHTS, controls)
+        self.parallel.run(registry, sh, Scenario::AllGatherMatmul, &WEIGHTS, controls)
     }
 }
 
 impl MatmulReduceScatter {
-    pub(super) fn run(self, sh: &Shell) -> anyhow::Result<ExitCode> {
-        self.parallel.run(sh, Scenario::MatmulReduceScatter, &WEIGHTS.map(|(n, k)| (k, n)), Vec::new())
+    pub(super) fn run(self, registry: &Registry, sh: &Shell) -> anyhow::Result<ExitCode> {
+        self.parallel.run(registry, sh, Scenario::MatmulReduceScatter, &WEIGHTS.map(|(n, k)| (k, n)), Vec::new())
     }
 }
 
 impl Parallel {
     /// With these contenders besides those that were asked for.
-    fn run(self, sh: &Shell, scenario: Scenario, weights: &[(u64, u64)], besides: Vec<Multiplier>) -> anyhow::Result<ExitCode> {
+    fn run(
+        self,
+        registry: &Registry,
+        sh: &Shell,
+        scenario: Scenario,
+        weights: &[(u64, u64)],
+        besides: Vec<Multiplier>,
+    ) -> anyhow::Result<ExitCode> {
         let rows = if self.m.is_empty() { ROWS.to_vec() } else { self.m.clone() };
         let weights = self.n.zip(self.k).map_or_else(|| weights.to_vec(), |weights| vec![weights]);
         let shape = |world, (n, k), m| MatmulWorkload { scenario, dtype: self.dtype, world, n, k, m, gathered: 0, out_of_place: false };
@@ -169,14 +176,14 @@ impl Parallel {
                 let torch = Torch::of(&any).iter().filter(|_| !self.session.rehearse).copied().map(Contender::Torch);
                 Multiplier::all(scenario).into_iter().map(Contender::Multiplier).chain(torch).collect()
             }
-            Some(names) => found(names, &any)?,
+            Some(names) => found(registry, names, &any)?,
         };
         for besides in besides {
             if contenders.iter().all(|contender| contender.name() != besides.name()) {
                 contenders.push(Contender::Multiplier(besides));
             }
         }
-        self.session.run(sh, |machine| {
+        self.session.run(registry, sh, |machine| {
             let worlds = worlds(&self.session, &self.worlds, machine)?;
             for &world in &worlds {
                 if let Some(m) = rows.iter().find(|m| !m.is_multiple_of(world.into())) {
@@ -215,18 +222,18 @@ impl Parallel {
 }
 
 impl Overlap {
-    pub(super) fn run(self, sh: &Shell) -> anyhow::Result<ExitCode> {
+    pub(super) fn run(self, registry: &Registry, sh: &Shell) -> anyhow::Result<ExitCode> {
         let Overlap { m, n, k, dtype, out_of_place, .. } = self;
         let shape = |world, gathered| MatmulWorkload { scenario: Scenario::Overlap, dtype, world, n, k, m, gathered, out_of_place };
         let contenders = match &self.contenders {
             None => self.arms(),
-            Some(names) => found(names, &shape(1, 1).into())?,
+            Some(names) => found(registry, names, &shape(1, 1).into())?,
         };
         let each = |all: u32| all.div_ceil(self.session.rounds);
         // A call a sample, as PyTorch's benchmark has it.
         let usual = Method::for_bytes(Workload::from(shape(1, self.ag_mb[0])).bytes());
         let method = Method { calls: 1, copies: 1, replays: each(self.iters), warm_up: each(self.warmup), ..usual };
-        self.session.run(sh, |machine| {
+        self.session.run(registry, sh, |machine| {
             let worlds = worlds(&self.session, &self.worlds, machine)?;
             let shapes = worlds.iter().flat_map(|&world| self.ag_mb.iter().map(move |&bytes| shape(world, bytes)));
             let names: Vec<String> = contenders.iter().map(Contender::name).collect();
@@ -251,8 +258,8 @@ impl Overlap {
 
     fn arms(&self) -> Vec<Contender> {
         let kept = |arm: &OverlapContender| {
-            let nccl = arm.gather.is_some_and(|gather| gather.is_peer());
-            !(self.cta_policy_zero && nccl && arm.gather.is_some_and(|gather| gather.name() != "nccl_copy_engine"))
+            let nccl = arm.gather.as_ref().is_some_and(|gather| gather.is_peer());
+            !(self.cta_policy_zero && nccl && arm.gather.as_ref().is_some_and(|gather| gather.name() != "nccl_copy_engine"))
         };
         OverlapContender::all(&self.matmul_sms).into_iter().filter(kept).map(Contender::OverlapContender).collect()
     }

@@ -10,8 +10,8 @@ use passmuster::conformance::{
 };
 use passmuster_bench::{Contender, Late, Method, Timing, Workload, trace};
 use passmuster_collectives::{
+    algorithms::Registry,
     kernels::FOREIGN,
-    library::Library,
     machine::{MachineInfo, UNCHECKED_PATH},
 };
 use xshell::Shell;
@@ -23,7 +23,7 @@ use super::{
 };
 use crate::{
     CANNOT_RUN, FINDING, USAGE, exit,
-    foreign::{ForeignArgs, RegisteredKernel},
+    foreign::{ForeignArgs, Known},
     journal::{self, EVERY, Journal},
     progress::progress_bar,
     project, records,
@@ -88,7 +88,12 @@ impl Session {
     ///
     /// # Errors
     /// Wrong usage, or where no process can be started.
-    pub(super) fn run(&self, sh: &Shell, task: impl FnOnce(&MachineInfo) -> anyhow::Result<Task>) -> anyhow::Result<ExitCode> {
+    pub(super) fn run(
+        &self,
+        registry: &Registry,
+        sh: &Shell,
+        task: impl FnOnce(&MachineInfo) -> anyhow::Result<Task>,
+    ) -> anyhow::Result<ExitCode> {
         let baseline = self.output.baseline()?;
         let files = self.output.files()?;
         let traced = ResultFile::asked(self.trace.as_deref())?;
@@ -105,9 +110,10 @@ impl Session {
         ensure!(!self.elsewhere.any() || contenders.iter().any(is_foreign), "--spec: none of its kernels is a contender here");
         let bar = progress_bar(contenders.len() * workloads.iter().map(|(_, method)| method.rounds as usize).sum::<usize>());
         let line = format!("{} bench {line}{}", project::invocation(), self.arguments());
-        let (notes, source) = ([vec![line], notes].concat(), project::source(sh));
+        let (notes, source) = ([vec![line], notes].concat(), project::source(sh, &registry.library()));
         let (of_machine, of_source, of_notes) = (machine.clone(), source.clone(), notes.clone());
-        let so_far = move |timings| record(of_machine.clone(), of_source.clone(), of_notes.clone(), timings);
+        let of_registry = registry.clone();
+        let so_far = move |timings| record(&of_registry, of_machine.clone(), of_source.clone(), of_notes.clone(), timings);
         let all = vec![None; contenders.len() * workloads.len()];
         let journal = Journal::open(files.kept()?, Duration::from_secs(EVERY), all, so_far)?;
         let timings = take(&mut workers, &contenders, &workloads, &bar, &|index, timing| journal.put(index, timing.clone()))?;
@@ -116,7 +122,7 @@ impl Session {
         let spans = if self.trace.is_some() { spans(&mut workers, &contenders, &timings)? } else { Vec::new() };
         let mut machine = workers.together();
         machine.notes.extend(project::gpu_settings(sh));
-        let record = record(machine, source, notes, timings);
+        let record = record(registry, machine, source, notes, timings);
         if let Some((_, why)) = record.machine.notes.iter().find(|(name, _)| name == UNCHECKED_PATH) {
             eprintln!("it is not known that NCCL took the paths that were asked for (path unchecked): {why}");
         }
@@ -149,13 +155,13 @@ impl Session {
         Ok(self.require.exit(code, &record.machine, &run))
     }
 
-    /// Makes the kernels from elsewhere known that are named.
+    /// The algorithms of a registry, with the kernels from elsewhere that are named.
     ///
     /// # Errors
-    /// As [`ForeignArgs::register`].
-    pub(super) fn register(&self) -> anyhow::Result<Vec<RegisteredKernel>> {
+    /// As [`ForeignArgs::beside`].
+    pub(super) fn known(&self, registry: &Registry) -> anyhow::Result<Known> {
         let on = if self.rehearse { MachineKind::Emulator } else { MachineKind::Cuda };
-        self.elsewhere.register(&mut Library::default(), on)
+        self.elsewhere.beside(registry, on)
     }
 
     /// The world sizes that were asked for, or those of `usual` that fit.
@@ -188,10 +194,10 @@ impl Session {
 }
 
 /// The record of some timings. The first of its notes is the command line that takes them again.
-fn record(machine: MachineInfo, source: Source, notes: Vec<String>, timings: Vec<Timing>) -> Record<Timing> {
+fn record(registry: &Registry, machine: MachineInfo, source: Source, notes: Vec<String>, timings: Vec<Timing>) -> Record<Timing> {
     let counts = Counts::of(timings.iter().map(|timing| timing.status));
     let mut record = Record { notes, ..Record::new("bench", machine, source, counts, timings) };
-    record.source.modules = records::modules_of_timings(&record.cases);
+    record.source.modules = records::modules_of_timings(registry, &record.cases);
     record
 }
 

@@ -45,7 +45,7 @@ pub(crate) fn take(
     let mut lost: BTreeMap<String, String> = BTreeMap::new();
     let mut timings = Vec::new();
     let of_workload = |(workload, method): &(Workload, Method)| -> Vec<Runner> {
-        contenders.iter().map(|&contender| Runner::new(contender, Timing::new(contender.name(), *workload, *method))).collect()
+        contenders.iter().map(|contender| Runner::new(contender.clone(), Timing::new(contender.name(), *workload, *method))).collect()
     };
     let mut all: Vec<Vec<Runner>> = workloads.iter().map(of_workload).collect();
     let starts = workloads.iter().map(|(_, method)| method.starts).max().unwrap_or(1);
@@ -98,7 +98,7 @@ fn checked(
     checks: &mut BTreeMap<(ProcessKind, String), (Check, String)>,
 ) -> anyhow::Result<(Check, String)> {
     let (Some(algorithm), Workload::Collective(of)) = (contender.algorithm(), workload) else { return look(workers, contender, workload) };
-    let (place, case) = (contender.place(workload), case(algorithm, of).to_string());
+    let (place, case) = (contender.place(workload), case(&**algorithm, of).to_string());
     Ok(match checks.entry((place, case.clone())) {
         Entry::Occupied(known) => known.get().clone(),
         Entry::Vacant(new) => new.insert(judge(workers, place, &case)?).clone(),
@@ -186,10 +186,10 @@ impl Runner {
     /// Sees whether it needs SMs, where it goes by the name of copy engines or gathers by what does: what needs them is not timed under that name.
     fn hold(&mut self, workers: &mut Workers<'_>) -> anyhow::Result<()> {
         // Out of place, as steps gather, there is a copy within a device as well.
-        let (gather, alone, out_of_place) = match (self.contender, self.timing.workload) {
-            (Contender::OverlapContender(arm), Workload::Matmul(of)) => (arm.gather, arm.how == How::Gather, of.out_of_place),
+        let (gather, alone, out_of_place) = match (&self.contender, self.timing.workload) {
+            (Contender::OverlapContender(arm), Workload::Matmul(of)) => (arm.gather.clone(), arm.how == How::Gather, of.out_of_place),
             (Contender::Fsdp(step), _) => (step.gather(), false, true),
-            (contender, _) => (contender.algorithm(), false, true),
+            (contender, _) => (contender.algorithm().cloned(), false, true),
         };
         let by_copy_engines = gather.is_some_and(|gather| gather.name() == "nccl_copy_engine");
         if !self.runs || !(alone || by_copy_engines) {

@@ -23,6 +23,7 @@ use passmuster_bootstrap::{
     own::{self, Launched},
 };
 use passmuster_collectives::{
+    algorithms::Registry,
     library::Library,
     machine::{Machine, MachineError, MachineInfo},
 };
@@ -31,7 +32,7 @@ use serde::{Deserialize, Serialize};
 use crate::{
     CANNOT_RUN,
     by_ranks::{self, RankMachine},
-    foreign::ForeignArgs,
+    foreign::{ForeignArgs, Known},
     worker::{Gpus, MachineKind},
 };
 
@@ -103,11 +104,11 @@ impl BenchWorker {
         self.processes.is_none() || own::is_rank()
     }
 
-    pub(crate) fn run(self) -> anyhow::Result<ExitCode> {
-        let mut library = Library::default();
-        self.elsewhere.register(&mut library, if self.rehearse { MachineKind::Emulator } else { MachineKind::Cuda })?;
+    pub(crate) fn run(self, registry: &Registry) -> anyhow::Result<ExitCode> {
+        let on = if self.rehearse { MachineKind::Emulator } else { MachineKind::Cuda };
+        let Known { registry, library, .. } = self.elsewhere.beside(registry, on)?;
         if self.processes.is_some() && own::is_rank() {
-            self.serve(library)?;
+            self.serve(&registry, library)?;
             return Ok(ExitCode::SUCCESS);
         }
         let mut machine: Box<dyn Machine> = match (self.processes, self.rehearse) {
@@ -123,7 +124,7 @@ impl BenchWorker {
         };
         let mut timer = Timer::new(&mut *machine, DEADLINE).of_start(self.start);
         for request in requests() {
-            say(&answer(&mut timer, request)?)?;
+            say(&answer(&registry, &mut timer, request)?)?;
         }
         if self.processes.is_some() {
             // Its ranks are told to leave, and none of them outlives this process.
@@ -155,13 +156,13 @@ impl BenchWorker {
     }
 
     /// Is one of these ranks, until it is told to leave.
-    fn serve(&self, library: Library) -> anyhow::Result<()> {
+    fn serve(&self, registry: &Registry, library: Library) -> anyhow::Result<()> {
         let rank = own::join()?;
         let machine = match self.rehearse {
             true => RankMachine::Emulator(self.gpus.emulator(library)?),
             false => RankMachine::Cuda { options: self.gpus.options(library, None), local_rank: rank.rank(), nodes: 1 },
         };
-        by_ranks::serve(&rank, machine)
+        by_ranks::serve(registry, &rank, machine)
     }
 }
 
@@ -170,12 +171,12 @@ fn cannot_run(reason: &str) -> ExitCode {
     ExitCode::from(CANNOT_RUN)
 }
 
-fn answer(timer: &mut Timer<'_>, request: Request) -> anyhow::Result<Answer> {
-    let find = |workload: &Workload, contender: &str| Contender::find(workload, contender).map_err(anyhow::Error::msg);
+fn answer(registry: &Registry, timer: &mut Timer<'_>, request: Request) -> anyhow::Result<Answer> {
+    let find = |workload: &Workload, contender: &str| Contender::find(registry, workload, contender).map_err(anyhow::Error::msg);
     Ok(match request {
         Request::Machine => Answer::Machine(timer.machine().info()),
         Request::Judge { case } => {
-            let settings = Settings { deadline: DEADLINE, shared_pads: false, progress: &|_| {} };
+            let settings = Settings { registry, deadline: DEADLINE, shared_pads: false, progress: &|_| {} };
             Answer::Verdict(match case.parse::<CollectiveCase>() {
                 Ok(parsed) => runner::judge(&parsed, timer.machine(), &settings),
                 Err(error) => Verdict::without_checks(case, Status::InfraError, error.to_string()),

@@ -209,7 +209,7 @@ mod tests {
     use passmuster::conformance::{Status, Verdict, process::PREFIX};
     use passmuster_bench::{CollectiveWorkload, Contender, Method, Round, Timing, Workload};
     use passmuster_collectives::{
-        algorithms,
+        algorithms::Registry,
         collective::{Collective, DType, ReduceOp},
     };
     use std::cell::Cell;
@@ -282,7 +282,8 @@ mod tests {
             // The other's rounds, its case at the next size, and its rounds there.
             _ => format!("{timed}{timed}{judged}{timed}{timed}"),
         });
-        let contenders = ["one_shot", "two_shot"].map(|name| Contender::Algorithm(algorithms::find(Collective::AllReduce, name).unwrap()));
+        let contenders =
+            ["one_shot", "two_shot"].map(|name| Contender::Algorithm(Registry::built_in().find(Collective::AllReduce, name).unwrap()));
         let (collective, dtype, op) = (Collective::AllReduce, DType::BF16, ReduceOp::Sum);
         let method = Method {
             calls: 1,
@@ -334,7 +335,7 @@ mod tests {
         let (collective, dtype, op) = (Collective::AllReduce, DType::BF16, ReduceOp::Sum);
         let method = Method { rounds: 2, starts, beside, ..Method::for_bytes(8192) };
         let workload = Workload::Collective(CollectiveWorkload { collective, dtype, op, world: 2, bytes: 8192 });
-        let contender = Contender::Algorithm(algorithms::find(collective, "one_shot").unwrap());
+        let contender = Contender::Algorithm(Registry::built_in().find(collective, "one_shot").unwrap());
         let timings = take(&mut workers, &[contender], &[(workload, method)], &ProgressBar::hidden(), &|_, _| ()).unwrap();
         assert_eq!(workers.start, starts - 1);
         drop(workers);

@@ -9,7 +9,7 @@ use std::{
 };
 
 use passmuster::conformance::{Case, CaseId, Verdict};
-use passmuster_collectives::algorithms::Target;
+use passmuster_collectives::algorithms::{Registry, Target};
 
 use crate::{print, project};
 
@@ -25,10 +25,11 @@ pub(super) fn listens() -> bool {
 }
 
 /// A workflow command for each of the findings, with the line that reproduces it. `ptx` is that of a kernel from elsewhere.
-pub(super) fn annotations(command: &str, found: &[(&Case, &Verdict)], ptx: Option<&Path>) -> Vec<String> {
+pub(super) fn annotations(registry: &Registry, command: &str, found: &[(&Case, &Verdict)], ptx: Option<&Path>) -> Vec<String> {
     let root = project::source_tree().unwrap_or_default();
     let annotation = |&(case, verdict): &(&Case, &Verdict)| {
-        let file = source(&root, case, ptx).map(|path| format!(",file={}", property(&path.display().to_string()))).unwrap_or_default();
+        let file =
+            source(registry, &root, case, ptx).map(|path| format!(",file={}", property(&path.display().to_string()))).unwrap_or_default();
         let title = property(&format!("{} {}", verdict.status.name().replace('_', " "), verdict.case));
         format!("::error title={title}{file}::{}", data(&format!("{}\n{}", said(verdict), verdict.repro(command))))
     };
@@ -70,12 +71,12 @@ fn said(verdict: &Verdict) -> String {
 }
 
 /// The file under the root of the sources that a case tests: the kernel, or else how its algorithm plans.
-fn source(root: &Path, case: &Case, ptx: Option<&Path>) -> Option<PathBuf> {
+fn source(registry: &Registry, root: &Path, case: &Case, ptx: Option<&Path>) -> Option<PathBuf> {
     if let Some(ptx) = ptx {
         let kernel = ptx.with_extension("cu");
         return Some(if kernel.exists() { kernel } else { ptx.to_owned() });
     }
-    let modules = case.modules(Target::default().waiting_blocks);
+    let modules = case.modules(registry, Target::default().waiting_blocks);
     let kernels = modules.into_iter().map(|(module, _)| PathBuf::from(format!("kernels/{module}.cu")));
     let [collective, algorithm, ..] = case.head();
     let own = Path::new(collective).join(algorithm);
@@ -127,7 +128,7 @@ mod tests {
     #[test]
     fn an_annotation_is_one_command_that_names_the_kernel() {
         let (case, verdict) = found();
-        let lines = annotations("cargo xtask validate", &[(&case, &verdict)], None);
+        let lines = annotations(&Registry::built_in(), "cargo xtask validate", &[(&case, &verdict)], None);
         assert_eq!(
             lines,
             ["::error title=fail all_reduce/two_shot%3Abf16%2Csum%3Aw=2%3An=8,file=kernels/all_reduce/two_shot.cu::\
@@ -140,13 +141,13 @@ mod tests {
     fn an_algorithm_without_a_kernel_is_its_plan() {
         let case = "all_gather/copy_engine:bf16,copy:w=2:n=8".parse().unwrap();
         let root = project::source_tree().unwrap();
-        assert!(root.join(source(&root, &case, None).unwrap()).ends_with("algorithms/all_gather/copy_engine.rs"));
+        assert!(root.join(source(&Registry::built_in(), &root, &case, None).unwrap()).ends_with("algorithms/all_gather/copy_engine.rs"));
     }
 
     #[test]
     fn annotations_end_where_github_stops_to_show_them() {
         let (case, verdict) = found();
-        let lines = annotations("x", &vec![(&case, &verdict); 14], None);
+        let lines = annotations(&Registry::built_in(), "x", &vec![(&case, &verdict); 14], None);
         assert_eq!((lines.len(), lines[10].as_str()), (11, "::error title=passmuster::and 4 more findings"));
     }
 

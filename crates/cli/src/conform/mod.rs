@@ -29,9 +29,9 @@ use passmuster::{
 };
 use passmuster_bootstrap::{Bootstrap, Rank};
 use passmuster_collectives::{
-    algorithms::{Algorithm, Target},
+    algorithms::{Algorithm, Registry, Target},
     device::DeviceModel,
-    library::{Library, ptx_hash},
+    library::Library,
     machine::MachineError,
 };
 use xshell::Shell;
@@ -46,7 +46,7 @@ use crate::{
     by_ranks::{self, ByRanks, RankMachine},
     emulated::{self, Emulated},
     exit,
-    foreign::{ForeignArgs, RegisteredKernel},
+    foreign::{ForeignArgs, Known, RegisteredKernel},
     journal::{self, EVERY, Journal},
     judging::{Judge, Judging},
     launch::{Job, LaunchArgs, Part as Process},
@@ -210,9 +210,9 @@ struct Cases {
 }
 
 impl TestGpu {
-    pub(crate) fn run(self, sh: &Shell) -> anyhow::Result<ExitCode> {
+    pub(crate) fn run(self, registry: &Registry, sh: &Shell) -> anyhow::Result<ExitCode> {
         let TestGpu { cases, elsewhere, gpus, launch } = self;
-        let run = Run { launch: launch.on_gpus(), ..Run::plain("test-gpu", MachineKind::Cuda, gpus.into()) };
+        let run = Run { launch: launch.on_gpus(), ..Run::plain("test-gpu", registry, MachineKind::Cuda, gpus.into()) };
         cases.run(&run.with(&elsewhere)?, sh)
     }
 
@@ -228,7 +228,7 @@ impl Validate {
         self.on == MachineKind::Cuda && self.launch.clone().on_gpus().is_of_a_rank()
     }
 
-    pub(crate) fn run(self, sh: &Shell) -> anyhow::Result<ExitCode> {
+    pub(crate) fn run(self, registry: &Registry, sh: &Shell) -> anyhow::Result<ExitCode> {
         let Validate { cases, on, schedules, steps, trace, coverage, lcov, elsewhere, memory, mut machine, launch } = self;
         let launch = if on == MachineKind::Cuda { launch.on_gpus() } else { launch };
         if launch.has_ranks() {
@@ -246,7 +246,7 @@ impl Validate {
         let several = elsewhere.any() && on == MachineKind::Emulator && !launch.has_ranks();
         let default = if several { Strategy::ALL.len() as u32 } else { 1 };
         let schedules = schedules.unwrap_or(default);
-        let run = Run { memory, schedules, steps, trace, coverage, lcov, launch, ..Run::plain("validate", on, machine) };
+        let run = Run { memory, schedules, steps, trace, coverage, lcov, launch, ..Run::plain("validate", registry, on, machine) };
         cases.run(&run.with(&elsewhere)?, sh)
     }
 }
@@ -257,6 +257,7 @@ struct Run {
     kind: &'static str,
     on: MachineKind,
     machine: Machine,
+    registry: Registry,
     library: Library,
     /// The options that name a kernel from elsewhere, again.
     elsewhere: Vec<String>,
@@ -275,12 +276,13 @@ struct Run {
 
 impl Run {
     /// Nothing but the command and its machine.
-    fn plain(kind: &'static str, on: MachineKind, machine: Machine) -> Run {
+    fn plain(kind: &'static str, registry: &Registry, on: MachineKind, machine: Machine) -> Run {
         Run {
             kind,
             on,
             machine,
-            library: Library::default(),
+            registry: registry.clone(),
+            library: registry.library(),
             elsewhere: Vec::new(),
             known: Vec::new(),
             memory: None,
@@ -295,7 +297,8 @@ impl Run {
 
     /// With these kernels from elsewhere.
     fn with(mut self, elsewhere: &ForeignArgs) -> anyhow::Result<Run> {
-        self.known = elsewhere.register(&mut self.library, self.on)?;
+        let Known { registry, library, foreign } = elsewhere.beside_in(&self.registry, self.library, self.on)?;
+        (self.registry, self.library, self.known) = (registry, library, foreign);
         self.elsewhere = elsewhere.arguments();
         Ok(self)
     }
@@ -307,14 +310,14 @@ const SHRUNK_FINDINGS: usize = 3;
 impl Cases {
     fn run(self, run: &Run, sh: &Shell) -> anyhow::Result<ExitCode> {
         let replay = self.replay.as_deref().map(str::parse::<Replay>).transpose()?;
-        let cases = self.select(replay.as_ref(), &run.known)?;
+        let cases = self.select(replay.as_ref(), &run.registry, &run.known)?;
         if self.list {
             cases.iter().for_each(|case| println!("{case}"));
             return Ok(ExitCode::SUCCESS);
         }
         if self.plan {
             for case in cases.iter().take_while(|_| print::is_read()) {
-                match case.describe(Target::default().waiting_blocks) {
+                match case.describe(&run.registry, Target::default().waiting_blocks) {
                     Ok(text) => println!("{text}"),
                     Err(reason) => println!("{case}\nnot supported: {reason}\n"),
                 }
@@ -419,7 +422,7 @@ impl Cases {
             return Ok(Box::new(self.by_ranks(run, schedules, job, own)?));
         }
         if run.on == MachineKind::Cuda {
-            return Ok(Box::new(Judge::new(&run.machine, &run.elsewhere, self.deadline.unwrap_or(Duration::from_secs(10)))));
+            return Ok(Box::new(Judge::new(&run.registry, &run.machine, &run.elsewhere, self.deadline.unwrap_or(Duration::from_secs(10)))));
         }
         let emulated = self.emulated(run, schedules)?;
         Ok(match (together, files.traced()) {
@@ -437,7 +440,8 @@ impl Cases {
         if let Some(mut rank) = own {
             let machine = self.rank_machine(run, schedules, &rank)?;
             // Where it fails the coordinator is told, as of any rank.
-            thread::spawn(move || by_ranks::serve(&rank, machine).unwrap_or_else(|error| rank.give_up(&format!("{error:#}"))));
+            let registry = run.registry.clone();
+            thread::spawn(move || by_ranks::serve(&registry, &rank, machine).unwrap_or_else(|error| rank.give_up(&format!("{error:#}"))));
         }
         let launch = run.launch.clone();
         let again = launch.starts_them().then(|| Box::new(move |lost, environment: &_| launch.start(lost, environment)) as by_ranks::Again);
@@ -445,7 +449,7 @@ impl Cases {
         let default = if on_gpus { by_ranks::DEADLINE_OF_GPUS } else { by_ranks::DEADLINE };
         let silence = if on_gpus { run.machine.gpus.wait_limit + by_ranks::SILENCE } else { by_ranks::SILENCE };
         let schedule = (!on_gpus).then_some(schedules[0]);
-        ByRanks::open(job, again, schedule, self.deadline.unwrap_or(default), silence).map_err(|error| match error {
+        ByRanks::open(&run.registry, job, again, schedule, self.deadline.unwrap_or(default), silence).map_err(|error| match error {
             MachineError::NotSupported { reason } if on_gpus => StartError::CannotRun { reason }.into(),
             error => error.into(),
         })
@@ -465,7 +469,7 @@ impl Cases {
     /// Does what the coordinator asks.
     fn serve(&self, run: &Run, schedules: &[Interleaving], rank: &Rank) -> anyhow::Result<()> {
         if run.launch.has_ranks() {
-            return by_ranks::serve(rank, self.rank_machine(run, schedules, rank)?);
+            return by_ranks::serve(&run.registry, rank, self.rank_machine(run, schedules, rank)?);
         }
         spread::serve(rank, &self.emulated(run, schedules)?.config(), self.asked(run, schedules))
     }
@@ -483,13 +487,13 @@ impl Cases {
     fn emulated(&self, run: &Run, schedules: &[Interleaving]) -> anyhow::Result<Emulated> {
         let options = self.options(run)?;
         let deadline = self.deadline.unwrap_or(emulated::DEADLINE);
-        Ok(Emulated::new(options, schedules.to_vec(), deadline).with_threads(run.launch.threads()?))
+        Ok(Emulated::new(run.registry.clone(), options, schedules.to_vec(), deadline).with_threads(run.launch.threads()?))
     }
 
     /// What processes that judge the cases together must have been asked for alike.
     fn asked(&self, run: &Run, schedules: &[Interleaving]) -> String {
         let selection = serde_json::to_string(&self.selection(run, schedules.len())).expect("a selection is plain data");
-        format!("{} {} of PTX {}: {selection}", run.kind, env!("CARGO_PKG_VERSION"), ptx_hash())
+        format!("{} {} of PTX {}: {selection}", run.kind, env!("CARGO_PKG_VERSION"), run.library.ptx_hash())
     }
 
     /// What is asked for, for the record.
@@ -550,7 +554,7 @@ impl Conformance<'_> {
         let Conformance { asked, cases, files, .. } = self;
         let start = Instant::now();
         journal::end_with_children()?;
-        let mut head = Record::of_verdicts(self.run.kind, judge.machine(cases)?, project::source(sh), Vec::new());
+        let mut head = Record::of_verdicts(self.run.kind, judge.machine(cases)?, project::source(sh, &self.run.library), Vec::new());
         head.selection = Some(asked.selection(self.run, self.schedules.len()));
         let names: Vec<String> = cases.iter().map(Case::to_string).collect();
         let before = Resumed::read(asked.resume.as_deref(), &head, &names, |verdict| &verdict.case)?;
@@ -600,7 +604,7 @@ impl Conformance<'_> {
         let waived = WaivedRace::fold(&mut record.cases);
         record.seconds = Some(seconds);
         record.coverage = run.coverage.iter().flat_map(|coverage| coverage::modules(coverage)).collect();
-        record.source.modules = records::modules_of(&run.library, &record.cases);
+        record.source.modules = records::modules_of(&run.registry, &run.library, &record.cases);
         record.notes.extend(record.selection.iter().map(|selection| first_note(cases.len(), record.seconds, selection)));
         record.notes.extend(run.known.iter().map(|known| known.note.clone()));
         record.notes.extend((run.on == MachineKind::Emulator).then(|| uncounted(&run.known)).flatten());
@@ -619,18 +623,18 @@ impl Conformance<'_> {
                 run.machine.multimem.name()
             ),
         });
-        record.notes.extend((run.on == MachineKind::Emulator).then(|| emulated::not_compared(cases)).flatten());
+        record.notes.extend((run.on == MachineKind::Emulator).then(|| emulated::not_compared(&run.registry, cases)).flatten());
         record
     }
 
     /// The assumptions about the hardware that every algorithm of the run declares, with the reasons of the first.
     fn declared(&self) -> Vec<(String, String)> {
         let of_case = |case: &Case| match case {
-            Case::Collective(case) => case.algorithms().unwrap_or_default(),
+            Case::Collective(case) => case.algorithms(&self.run.registry).unwrap_or_default(),
             Case::Product(_) => Vec::new(),
         };
-        let mut algorithms: Vec<&dyn Algorithm> = self.cases.iter().flat_map(of_case).filter(|own| !own.is_peer()).collect();
-        let id = |own: &&dyn Algorithm| (own.collective().to_string(), own.name());
+        let mut algorithms: Vec<Arc<dyn Algorithm>> = self.cases.iter().flat_map(of_case).filter(|own| !own.is_peer()).collect();
+        let id = |own: &Arc<dyn Algorithm>| (own.collective().to_string(), own.name().to_owned());
         algorithms.sort_by_key(id);
         algorithms.dedup_by(|a, b| id(a) == id(b));
         let mut declared = algorithms.first().map(|first| first.assumes()).unwrap_or_default();
@@ -671,7 +675,7 @@ impl Conformance<'_> {
             let told = |verdict: &&Verdict| verdict.status.is_finding() || verdict.status == Status::InfraError;
             let found: Vec<_> = self.cases.iter().zip(&record.cases).filter(|(_, verdict)| told(verdict)).collect();
             let command = self.asked.command(self.run);
-            github::annotations(&command, &found, self.run.known.first().map(|known| &*known.ptx))
+            github::annotations(&self.run.registry, &command, &found, self.run.known.first().map(|known| &*known.ptx))
                 .iter()
                 .for_each(|line| print::command(line));
             github::summarise(self.run.kind, &verdict, &command, &found);

@@ -7,7 +7,7 @@ use passmuster::{
     conformance::{Case, List, Query},
     emulator::Interleaving,
 };
-use passmuster_collectives::algorithms::Algorithm;
+use passmuster_collectives::algorithms::{Algorithm, Registry};
 
 use super::Cases;
 use crate::foreign::RegisteredKernel;
@@ -36,12 +36,12 @@ impl FromStr for Replay {
 
 impl Cases {
     /// The cases that are asked for; with kernels from elsewhere, lists and patterns are of their cases.
-    pub(super) fn select(&self, replay: Option<&Replay>, known: &[RegisteredKernel]) -> anyhow::Result<Vec<Case>> {
+    pub(super) fn select(&self, replay: Option<&Replay>, registry: &Registry, known: &[RegisteredKernel]) -> anyhow::Result<Vec<Case>> {
         let of_list = |list: List| {
-            let [_, ..] = known else { return Ok(list.all_cases(self.seed)) };
+            let [_, ..] = known else { return Ok(list.all_cases(registry, self.seed)) };
             let mut all = Vec::new();
-            for foreign in known.iter().map(|known| known.foreign) {
-                let cases: Vec<Case> = list.cases_of(foreign, self.seed).into_iter().map(Case::from).collect();
+            for foreign in known.iter().map(|known| &*known.foreign) {
+                let cases: Vec<Case> = list.cases_of(registry, foreign, self.seed).into_iter().map(Case::from).collect();
                 // Beside cases of another kernel nobody would see that this one has none.
                 if !cases.iter().any(|case| case.elements_of_calls() > 0) {
                     bail!(
@@ -54,7 +54,8 @@ impl Cases {
             }
             Ok(all)
         };
-        let exact = replay.map(|replay| replay.case.clone()).or_else(|| self.query.parse().ok());
+        replay.iter().try_for_each(|replay| replay.case.check_known(registry))?;
+        let exact = replay.map(|replay| replay.case.clone()).or_else(|| Case::resolve(&self.query, registry).ok());
         let mut cases = if let Some(case) = exact {
             vec![case]
         } else if let Some(list) = List::ALL.into_iter().find(|list| list.name() == self.query) {

@@ -50,14 +50,17 @@ pub(super) fn on_both(committed: &Committed) -> anyhow::Result<OnBoth> {
 fn outputs(committed: &Committed, names: &[&str]) -> anyhow::Result<BTreeMap<String, String>> {
     let mut outputs = BTreeMap::new();
     for name in names {
-        outputs.extend(of_our_inputs(committed.record(name)?).filter_map(|verdict| Some((verdict.case, verdict.outputs?))));
+        outputs.extend(of_our_inputs(committed, committed.record(name)?).filter_map(|verdict| Some((verdict.case, verdict.outputs?))));
     }
     Ok(outputs)
 }
 
 /// The cases of a record that have the inputs that they have now: since another kernel drew them on GPUs, special ones are others.
-fn of_our_inputs(record: Record<Verdict>) -> impl Iterator<Item = Verdict> {
-    let drew_as_now = !Freshness::of(&record.kind, &record.source).changed().iter().any(|module| module == "conformance/fill");
+fn of_our_inputs(committed: &Committed, record: Record<Verdict>) -> impl Iterator<Item = Verdict> {
+    let drew_as_now = !Freshness::of(&record.kind, &record.source, &committed.registry.library())
+        .changed()
+        .iter()
+        .any(|module| module == "conformance/fill");
     record.cases.into_iter().filter(move |verdict| drew_as_now || !verdict.case.contains("inputs=special"))
 }
 
@@ -133,12 +136,14 @@ mod tests {
     /// and not what a record says that an earlier one said.
     #[test]
     fn the_emulator_gives_the_bits_of_the_gpus_now() {
-        let passed = of_our_inputs(committed().record(ON_GPUS).unwrap()).filter(|verdict| verdict.status == Status::Pass);
+        let committed = committed();
+        let passed = of_our_inputs(&committed, committed.record(ON_GPUS).unwrap()).filter(|verdict| verdict.status == Status::Pass);
         let ran: Vec<(Case, String)> = passed.filter_map(|verdict| Some((verdict.case.parse().ok()?, verdict.outputs?))).collect();
         let sample = cheap(&ran);
         assert!(sample.len() >= 40, "{} cases", sample.len());
-        let settings = Settings { deadline: Duration::from_secs(120), shared_pads: false, progress: &|_| {} };
-        let mut machine = Emulator::new(EmulatorOptions::default());
+        let settings =
+            Settings { registry: &committed.registry, deadline: Duration::from_secs(120), shared_pads: false, progress: &|_| {} };
+        let mut machine = Emulator::new(EmulatorOptions::of(&committed.registry));
         let differs = sample.iter().filter_map(|(case, hash)| {
             let verdict = case.judge(&mut machine, &settings);
             let is_same = verdict.status == Status::Pass && verdict.outputs.as_ref() == Some(hash);

@@ -1,19 +1,19 @@
 //! Tables that repeat the code.
 
-use std::fmt::Write;
+use std::{fmt::Write, sync::Arc};
 
 use anyhow::Context;
-use passmuster_collectives::{algorithms, collective::Collective};
+use passmuster_collectives::{algorithms::Algorithm, collective::Collective};
 
 use super::committed::Committed;
 use crate::EXIT_STATUSES;
 
 /// The algorithms by collective.
-pub(super) fn table_of_algorithms(_: &Committed) -> anyhow::Result<String> {
+pub(super) fn table_of_algorithms(committed: &Committed) -> anyhow::Result<String> {
     let mut text = String::from("| collective | algorithms | only on the emulator (NVLink multicast) | peers |\n|---|---|---|---|\n");
     for collective in Collective::ALL {
-        let named = |keep: &dyn Fn(&&&dyn algorithms::Algorithm) -> bool| {
-            let of = algorithms::all().iter().filter(|algorithm| algorithm.collective() == collective).filter(keep);
+        let named = |keep: &dyn Fn(&&Arc<dyn Algorithm>) -> bool| {
+            let of = committed.registry.of(collective).filter(keep);
             of.map(|algorithm| format!("`{}`", algorithm.name())).collect::<Vec<_>>().join(", ")
         };
         let ours = named(&|algorithm| !algorithm.is_peer() && !algorithm.uses_multicast());

@@ -13,6 +13,7 @@ use passmuster::conformance::report::{
     Record, RecordCase, Source,
     provenance::{Freshness, comment, marked},
 };
+use passmuster_collectives::algorithms::Registry;
 use serde::{Deserialize, de::DeserializeOwned};
 use serde_json::Value;
 
@@ -20,6 +21,8 @@ use crate::records::FOLDER;
 
 /// The committed records, each read once. It knows which were asked for.
 pub(super) struct Committed {
+    /// Documents are of passmuster's own kernels.
+    pub(super) registry: Registry,
     folder: PathBuf,
     values: RefCell<BTreeMap<String, Rc<Value>>>,
     asked: RefCell<BTreeSet<String>>,
@@ -27,7 +30,7 @@ pub(super) struct Committed {
 
 impl Committed {
     pub(super) fn new(root: &Path) -> Committed {
-        Committed { folder: root.join(FOLDER), values: RefCell::default(), asked: RefCell::default() }
+        Committed { registry: Registry::built_in(), folder: root.join(FOLDER), values: RefCell::default(), asked: RefCell::default() }
     }
 
     /// The root of the project.
@@ -78,7 +81,7 @@ impl Committed {
     fn changed(&self, name: &str) -> anyhow::Result<Vec<String>> {
         let value = self.value(name)?;
         let source = Source::deserialize(&value["source"]).with_context(|| format!("{name}.json does not say what was tested"))?;
-        Ok(Freshness::of(value["kind"].as_str().unwrap_or_default(), &source).changed().to_vec())
+        Ok(Freshness::of(value["kind"].as_str().unwrap_or_default(), &source, &self.registry.library()).changed().to_vec())
     }
 }
 

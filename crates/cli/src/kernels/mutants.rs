@@ -5,9 +5,8 @@ use std::{fmt::Write, fs, path::Path};
 use anyhow::{Context, bail};
 use passmuster::conformance::MutantKind;
 use passmuster_collectives::{
-    algorithms::{TensorParallelFusion, entry, matmul::Tile},
+    algorithms::{Registry, TensorParallelFusion, entry, matmul::Tile},
     collective::{DType, ReduceOp},
-    library::find,
     plan::Build,
 };
 use serde::Deserialize;
@@ -68,7 +67,7 @@ pub(super) fn load(root: &Path) -> anyhow::Result<Vec<Described>> {
             if path != mutant.path() {
                 bail!("it is called `{}`: its file must be {}", mutant.name, mutant.path());
             }
-            if find(&mutant.module).is_none() {
+            if Registry::built_in().module(&mutant.module).is_none() {
                 bail!("there is no kernel module `{}`", mutant.module);
             }
             if mutant.edits.is_empty() {
@@ -112,7 +111,7 @@ impl Described {
 
     /// Whether it is a mutant of the entry that does what has no entry of its own.
     fn is_of_any(&self) -> bool {
-        find(&self.module).is_some_and(|module| entry(module, self.only.dtype, self.only.op).ends_with("_any"))
+        Registry::built_in().module(&self.module).is_some_and(|module| entry(module, self.only.dtype, self.only.op).ends_with("_any"))
     }
 
     fn path(&self) -> String {

@@ -7,7 +7,7 @@ use std::{
 
 use passmuster::{
     conformance::{
-        Case, Mutant, Verdict,
+        Case, Verdict,
         resources::Resources,
         runner::Settings,
         soak::Round,
@@ -17,7 +17,7 @@ use passmuster::{
     emulator::{Emulator, EmulatorOptions},
 };
 use passmuster_collectives::{
-    library::Library,
+    algorithms::Registry,
     machine::{Machine as _, MachineInfo},
 };
 
@@ -32,20 +32,21 @@ const DEADLINE: Duration = Duration::from_secs(10);
 
 /// One machine, for all rounds.
 pub(super) enum Rounds {
-    Emulated { machine: Box<Emulator>, options: Box<EmulatorOptions>, deadline: Duration, held: Option<Resources> },
+    Emulated { registry: Box<Registry>, machine: Box<Emulator>, options: Box<EmulatorOptions>, deadline: Duration, held: Option<Resources> },
     Worker { supervisor: Box<Supervisor>, deadline: Duration },
 }
 
 impl Rounds {
     /// # Errors
     /// Options that do not go together, and a mutant that there is not.
-    pub(super) fn new(asked: &Soak) -> anyhow::Result<Rounds> {
+    pub(super) fn new(registry: &Registry, asked: &Soak) -> anyhow::Result<Rounds> {
         if asked.on == MachineKind::Emulator {
             let planted = asked.mutant.as_deref().map(planted).transpose()?;
-            let library = planted.map_or_else(Library::default, Mutant::library_with_all_entries);
+            let library = planted.map_or_else(|| registry.library(), |mutant| mutant.library_with_all_entries(registry));
             let options = asked.machine.emulator(library, 0)?;
             let machine = Box::new(Emulator::new(options.clone()));
             return Ok(Rounds::Emulated {
+                registry: Box::new(registry.clone()),
                 machine,
                 options: Box::new(options),
                 deadline: asked.deadline.unwrap_or(emulated::DEADLINE),
@@ -54,7 +55,7 @@ impl Rounds {
         }
         let mutant = asked.mutant.iter().flat_map(|name| [format!("--mutant={name}"), "--all-entries".into()]);
         let arguments = ["worker".to_owned()].into_iter().chain(asked.machine.arguments()).chain(mutant);
-        let supervisor = Box::new(Supervisor::new(WorkerCommand::of_this_program(arguments)?));
+        let supervisor = Box::new(Supervisor::new(WorkerCommand::of_this_program(arguments)?, registry.clone()));
         Ok(Rounds::Worker { supervisor, deadline: asked.deadline.unwrap_or(DEADLINE) })
     }
 
@@ -75,10 +76,10 @@ impl Rounds {
     /// Where that cannot be seen.
     pub(super) fn judge(&mut self, round: &Round) -> anyhow::Result<Verdict> {
         match self {
-            Rounds::Emulated { machine, options, deadline, held } => {
+            Rounds::Emulated { registry, machine, options, deadline, held } => {
                 let schedule = Soak::schedule(round);
                 machine.set_interleaving(schedule);
-                let settings = Settings { deadline: *deadline, shared_pads: false, progress: &|_| {} };
+                let settings = Settings { registry, deadline: *deadline, shared_pads: false, progress: &|_| {} };
                 let judged = catch_unwind(AssertUnwindSafe(|| round.judge(&mut **machine, &settings)));
                 let mut verdict = judged.unwrap_or_else(|panic| {
                     **machine = Emulator::new((**options).clone());
@@ -99,10 +100,10 @@ impl Rounds {
     /// Where it is no case.
     pub(super) fn alone(&mut self, case: &str, round: &Round) -> anyhow::Result<Verdict> {
         match self {
-            Rounds::Emulated { machine, options, deadline, .. } => {
+            Rounds::Emulated { registry, machine, options, deadline, .. } => {
                 let schedule = Soak::schedule(round);
                 machine.set_interleaving(schedule);
-                let mut verdict = emulated::judge(&case.parse::<Case>()?, machine, options, *deadline, false);
+                let mut verdict = emulated::judge(registry, &Case::resolve(case, registry)?, machine, options, *deadline, false);
                 verdict.schedule = Some(schedule.to_string());
                 Ok(verdict)
             }

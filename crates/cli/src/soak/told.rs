@@ -5,7 +5,7 @@ use std::fmt::Write;
 use passmuster::conformance::{
     Status, Verdict,
     report::{Record, table},
-    soak::Round,
+    soak::{Round, Token},
 };
 
 use super::Soaked;
@@ -71,7 +71,7 @@ pub(super) fn soaked(record: &Record<Soaked>, command: &str, alone: Option<&str>
 
 /// The number of the round of a verdict.
 fn number_of(verdict: &Verdict) -> u64 {
-    verdict.case.parse::<Round>().map_or(0, |round| round.number)
+    verdict.case.parse::<Token>().map_or(0, |token| token.number)
 }
 
 /// What was found in a round, with the line that runs it again.

@@ -1,10 +1,10 @@
 //! `auto`: of the algorithms of a collective, the one that was the fastest at a call's size where somebody measured.
 
-use std::sync::LazyLock;
+use std::sync::{Arc, LazyLock};
 
 use super::tuning::Tuning;
 use crate::{
-    algorithms::{self, Algorithm, PACK, Target},
+    algorithms::{Algorithm, PACK, Target, premul_sum::of_products},
     collective::{Collective, DType, ReduceOp, Roundings, Shape},
     contract::Contract,
     device::DeviceModel,
@@ -14,6 +14,8 @@ use crate::{
 /// The algorithm that the tuning table names for a call's collective, world size and bytes.
 pub struct Auto {
     collective: Collective,
+    /// What it chooses from, all of the collective.
+    from: Vec<Arc<dyn Algorithm>>,
     /// Whether it is for pre-multiplied sums, which may be done by an algorithm that no row names.
     premultiplied: bool,
 }
@@ -35,33 +37,16 @@ static TABLE: LazyLock<Tuning> = LazyLock::new(|| {
 /// What `auto` does with a call, and why.
 pub struct Choice {
     /// The algorithm.
-    pub algorithm: &'static dyn Algorithm,
+    pub algorithm: Arc<dyn Algorithm>,
     /// Which measurement says so, for people.
     pub reason: String,
 }
 
 impl Auto {
-    /// The same for pre-multiplied sums, of every collective that reduces.
-    pub(super) fn premultiplied() -> impl Iterator<Item = &'static dyn Algorithm> {
-        static ALL: [Auto; Collective::ALL.len()] = Auto::each(true);
-        let reduces = |auto: &&Auto| auto.collective.operators().contains(&ReduceOp::PremulSum);
-        ALL.iter().filter(reduces).map(|auto| auto as &dyn Algorithm)
-    }
-
-    /// `auto` of every collective, in their order.
-    pub fn all() -> impl Iterator<Item = &'static dyn Algorithm> {
-        static ALL: [Auto; Collective::ALL.len()] = Auto::each(false);
-        ALL.iter().map(|auto| auto as &dyn Algorithm)
-    }
-
-    const fn each(premultiplied: bool) -> [Auto; Collective::ALL.len()] {
-        let mut all = [const { Auto { collective: Collective::AllReduce, premultiplied: false } }; Collective::ALL.len()];
-        let mut index = 0;
-        while index < all.len() {
-            all[index] = Auto { collective: Collective::ALL[index], premultiplied };
-            index += 1;
-        }
-        all
+    /// `auto` of a collective, which chooses from these algorithms.
+    pub fn new(collective: Collective, from: Vec<Arc<dyn Algorithm>>) -> Auto {
+        let of_collective = from.into_iter().filter(|algorithm| algorithm.collective() == collective).collect();
+        Auto { collective, from: of_collective, premultiplied: false }
     }
 
     /// The table that is chosen by.
@@ -70,15 +55,55 @@ impl Auto {
     }
 
     /// What it may choose among so many ranks.
-    fn algorithms(&self, world: u32) -> Vec<&'static dyn Algorithm> {
-        let names = of_table(self.collective);
-        let mut all: Vec<_> = names.into_iter().filter_map(|name| algorithms::find(self.collective, name).ok()).collect();
+    fn algorithms(&self, world: u32) -> Vec<&Arc<dyn Algorithm>> {
+        let mut all: Vec<_> = of_table(self.collective).into_iter().filter_map(|name| self.find(name)).collect();
         if self.premultiplied {
             let one_pack = Shape::new(self.collective, world, PACK);
             let (call, _) = Call::standalone(one_pack, DType::BF16, ReduceOp::PremulSum).expect("a pack a slot fits");
-            all.extend(multiplying(&call));
+            all.extend(self.multiplying(&call));
         }
         all
+    }
+
+    fn find(&self, name: &str) -> Option<&Arc<dyn Algorithm>> {
+        self.from.iter().find(|algorithm| algorithm.name() == name)
+    }
+
+    /// The algorithm that does a pre-multiplied sum without a pass over memory and rounds sums once, if there is one.
+    fn multiplying(&self, call: &Call) -> Option<&Arc<dyn Algorithm>> {
+        let mut multiplying = self.from.iter().filter(|algorithm| algorithm.supports(call).is_ok() && algorithm.fuses_premul(call));
+        multiplying.find(|algorithm| algorithm.contract(call).roundings == Roundings::Once)
+    }
+
+    /// What `auto` does with a call.
+    ///
+    /// # Errors
+    /// Where no algorithm of the table does such a call, or the collective has no table.
+    pub fn choose(&self, call: &Call) -> Result<Choice, String> {
+        let (collective, world) = (call.collective, call.world());
+        let row = TABLE.row(collective, world).ok_or_else(|| format!("{collective} is in no tuning table"))?;
+        let bytes = call.shape().larger() * call.dtype.size();
+        if let Some(algorithm) = (bytes >= MULTIPLIED_FROM).then(|| self.multiplying(call)).flatten() {
+            let reason = format!("{bytes} bytes: {} multiplies what it loads", algorithm.name());
+            return Ok(Choice { algorithm: algorithm.clone(), reason });
+        }
+        let at = row.step_of(bytes);
+        // What does not do the call, or not well, gives way to the algorithms of larger calls, which are the more general, and then to those of other worlds.
+        let order = (at..row.steps.len()).chain((0..at).rev()).map(|index| &*row.steps[index].algorithm);
+        let of_others = of_table(collective).into_iter().filter(|name| row.steps.iter().all(|step| step.algorithm != *name));
+        let mut refusals = Vec::new();
+        for name in order.chain(of_others) {
+            let algorithm = self.find(name).ok_or_else(|| format!("there is no algorithm `{name}` of {collective} to choose"))?;
+            let defer_reason = |()| algorithm.defer_reason(call).map_or(Ok(()), |why| Err(why.to_owned()));
+            match algorithm.supports(call).and_then(defer_reason) {
+                Ok(()) => {
+                    let why = if refusals.is_empty() { String::new() } else { format!("; {}", refusals.join("; ")) };
+                    return Ok(Choice { algorithm: algorithm.clone(), reason: format!("{}{why}", row.reason(bytes, world)) });
+                }
+                Err(refusal) => refusals.push(refusal),
+            }
+        }
+        Err(refusals.join("; "))
     }
 }
 
@@ -93,43 +118,6 @@ fn of_table(collective: Collective) -> Vec<&'static str> {
     names
 }
 
-/// The algorithm that does a pre-multiplied sum without a pass over memory and rounds sums once, if there is one.
-fn multiplying(call: &Call) -> Option<&'static dyn Algorithm> {
-    let of_collective = algorithms::all().iter().copied().filter(|algorithm| algorithm.collective() == call.collective);
-    let mut multiplying = of_collective.filter(|algorithm| algorithm.supports(call).is_ok() && algorithm.fuses_premul(call));
-    multiplying.find(|algorithm| algorithm.contract(call).roundings == Roundings::Once)
-}
-
-/// What `auto` does with a call.
-///
-/// # Errors
-/// Where no algorithm of the table does such a call, or the collective has no table.
-pub fn choose(call: &Call) -> Result<Choice, String> {
-    let (collective, world) = (call.collective, call.world());
-    let row = TABLE.row(collective, world).ok_or_else(|| format!("{collective} is in no tuning table"))?;
-    let bytes = call.shape().larger() * call.dtype.size();
-    if let Some(algorithm) = (bytes >= MULTIPLIED_FROM).then(|| multiplying(call)).flatten() {
-        return Ok(Choice { algorithm, reason: format!("{bytes} bytes: {} multiplies what it loads", algorithm.name()) });
-    }
-    let at = row.step_of(bytes);
-    // What does not do the call, or not well, gives way to the algorithms of larger calls, which are the more general, and then to those of other worlds.
-    let order = (at..row.steps.len()).chain((0..at).rev()).map(|index| &*row.steps[index].algorithm);
-    let of_others = of_table(collective).into_iter().filter(|name| row.steps.iter().all(|step| step.algorithm != *name));
-    let mut refusals = Vec::new();
-    for name in order.chain(of_others) {
-        let algorithm = algorithms::find(collective, name)?;
-        let defer_reason = |()| algorithm.defer_reason(call).map_or(Ok(()), |why| Err(why.to_owned()));
-        match algorithm.supports(call).and_then(defer_reason) {
-            Ok(()) => {
-                let why = if refusals.is_empty() { String::new() } else { format!("; {}", refusals.join("; ")) };
-                return Ok(Choice { algorithm, reason: format!("{}{why}", row.reason(bytes, world)) });
-            }
-            Err(refusal) => refusals.push(refusal),
-        }
-    }
-    Err(refusals.join("; "))
-}
-
 impl Algorithm for Auto {
     fn collective(&self) -> Collective {
         self.collective
@@ -140,19 +128,23 @@ impl Algorithm for Auto {
     }
 
     fn contract(&self, call: &Call) -> Contract {
-        choose(call).map_or(Contract::ORDERED, |choice| choice.algorithm.contract(call))
+        self.choose(call).map_or(Contract::ORDERED, |choice| choice.algorithm.contract(call))
     }
 
     fn check_supported(&self, call: &Call) -> Result<(), String> {
-        choose(call).map(|_| ())
+        self.choose(call).map(|_| ())
     }
 
     fn fuses_premul(&self, call: &Call) -> bool {
-        choose(call).is_ok_and(|choice| choice.algorithm.fuses_premul(call))
+        self.choose(call).is_ok_and(|choice| choice.algorithm.fuses_premul(call))
+    }
+
+    fn of_products(&self) -> Option<Arc<dyn Algorithm>> {
+        Some(of_products(Arc::new(Auto { collective: self.collective, from: self.from.clone(), premultiplied: true })))
     }
 
     fn link_bytes(&self, call: &Call) -> Option<u64> {
-        choose(call).ok()?.algorithm.link_bytes(call)
+        self.choose(call).ok()?.algorithm.link_bytes(call)
     }
 
     /// What all algorithms need that may be chosen: which is depends on the call.
@@ -167,7 +159,7 @@ impl Algorithm for Auto {
     }
 
     fn plan(&self, call: &Call, target: &Target) -> Plan {
-        let choice = choose(call).expect("a call that is supported");
+        let choice = self.choose(call).expect("a call that is supported");
         let plan = choice.algorithm.plan(call, target);
         Plan { name: format!("{NAME}: {}", plan.name), ..plan }
     }
@@ -192,7 +184,12 @@ pub fn sample_call(collective: Collective, world: u32, bytes: u64) -> Result<Cal
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::algorithms::Registry;
     use crate::collective::Roundings;
+
+    fn auto(collective: Collective) -> Auto {
+        Auto::new(collective, Registry::built_in().algorithms().to_vec())
+    }
 
     /// If this fails, the table names an algorithm for sizes that it does not do, and `auto` would quietly take another.
     #[test]
@@ -200,7 +197,7 @@ mod tests {
         for row in &Auto::table().rows {
             for step in &row.steps {
                 let call = sample_call(row.collective, row.world, step.up_to.unwrap_or(1 << 30)).unwrap();
-                let choice = choose(&call).unwrap();
+                let choice = auto(row.collective).choose(&call).unwrap();
                 assert_eq!(choice.algorithm.name(), step.algorithm, "{} w={}: {}", row.collective, row.world, choice.reason);
             }
         }
@@ -210,7 +207,7 @@ mod tests {
     #[test]
     fn what_gives_way_is_not_chosen() {
         let shape = Shape::new(Collective::ReduceScatter, 2, 1 << 28);
-        let chosen = |dtype| choose(&Call::standalone(shape.clone(), dtype, ReduceOp::Sum).unwrap().0).unwrap();
+        let chosen = |dtype| auto(shape.collective).choose(&Call::standalone(shape.clone(), dtype, ReduceOp::Sum).unwrap().0).unwrap();
         assert_eq!(chosen(DType::F32).algorithm.name(), "push");
         let of_bytes = chosen(DType::E4M3);
         assert_eq!(of_bytes.algorithm.name(), "pull");
@@ -220,11 +217,11 @@ mod tests {
     /// If this fails, some calls of the collective have no algorithm: the table's largest step is for everything.
     #[test]
     fn every_call_has_an_algorithm() {
-        for auto in Auto::all() {
+        for auto in Collective::ALL.map(auto) {
             for world in 1..=16 {
                 for bytes in [0, 1, 1 << 10, 1 << 20, 1 << 30] {
                     let call = sample_call(auto.collective(), world, bytes).unwrap();
-                    let choice = choose(&call).unwrap_or_else(|reason| panic!("{} w={world} {bytes}: {reason}", auto.collective()));
+                    let choice = auto.choose(&call).unwrap_or_else(|reason| panic!("{} w={world} {bytes}: {reason}", auto.collective()));
                     assert!(!choice.algorithm.is_peer() && !choice.algorithm.uses_multicast(), "{}", choice.algorithm.name());
                     assert_eq!(choice.algorithm.contract(&call).roundings, Roundings::Once, "{}", choice.algorithm.name());
                     assert!(choice.reason.contains("bytes"), "{}", choice.reason);

@@ -160,7 +160,7 @@ mod tests {
 
     use super::*;
     use crate::{
-        algorithms,
+        algorithms::Registry,
         collective::{Collective, DType, ReduceOp, Shape},
     };
 
@@ -169,7 +169,7 @@ mod tests {
     fn a_rank_s_own_part_is_copied_beside_the_others_from_a_size_on(#[values("copy_engine", "copy_engine_barrier")] algorithm: &str) {
         for (count, beside) in [(BESIDE / 4 - 1, 0), (BESIDE / 4, 1)] {
             let (call, _) = Call::standalone(Shape::new(Collective::AllGather, 3, count), DType::F32, ReduceOp::Copy).unwrap();
-            let plan = algorithms::find(Collective::AllGather, algorithm).unwrap().plan(&call, &Target::default());
+            let plan = Registry::built_in().find(Collective::AllGather, algorithm).unwrap().plan(&call, &Target::default());
             for rank in 0..3 {
                 let count = |is: fn(&Op) -> bool| plan.operations(rank).filter(|op| is(op)).count();
                 assert_eq!(count(|op| matches!(op, Op::Copy { .. })), 3);
@@ -182,7 +182,7 @@ mod tests {
     #[test]
     fn an_exchange_beside_something_else_does_not_fork() {
         let (call, _) = Call::standalone(Shape::new(Collective::AllGather, 3, BESIDE), DType::F32, ReduceOp::Copy).unwrap();
-        let plan = algorithms::find(Collective::AllGather, "copy_engine").unwrap().plan(&call, &Target::default());
+        let plan = Registry::built_in().find(Collective::AllGather, "copy_engine").unwrap().plan(&call, &Target::default());
         let beside = Op::beside(2, &plan.ranks[0]);
         let copies = |ops: &mut dyn Iterator<Item = &Op>| ops.filter(|op| matches!(op, Op::Copy { .. })).count();
         assert_eq!(copies(&mut beside.forked().iter()), copies(&mut plan.operations(0)));

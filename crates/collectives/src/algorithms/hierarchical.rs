@@ -11,7 +11,9 @@
 //!
 //! A sum is rounded to the element type once within its node, and by NCCL as NCCL does: [`Order::ByNode`].
 
-use super::{Algorithm, Auto, Target, plan_name};
+use std::sync::Arc;
+
+use super::{Algorithm, Target, plan_name};
 use crate::{
     collective::{Collective, DType, ReduceOp, Roundings, Shape},
     contract::{Contract, Order},
@@ -21,6 +23,8 @@ use crate::{
 /// A collective of two levels.
 pub struct Hierarchical {
     collective: Collective,
+    /// What does a collective within a node: one for each that goes on there.
+    within: Vec<Arc<dyn Algorithm>>,
 }
 
 /// The name.
@@ -41,15 +45,9 @@ impl Hierarchical {
     pub const COLLECTIVES: [Collective; 4] =
         [Collective::AllReduce, Collective::AllGather, Collective::ReduceScatter, Collective::AllToAll];
 
-    /// `hierarchical` of each of them.
-    pub fn all() -> impl Iterator<Item = &'static dyn Algorithm> {
-        static ALL: [Hierarchical; 4] = [
-            Hierarchical { collective: Hierarchical::COLLECTIVES[0] },
-            Hierarchical { collective: Hierarchical::COLLECTIVES[1] },
-            Hierarchical { collective: Hierarchical::COLLECTIVES[2] },
-            Hierarchical { collective: Hierarchical::COLLECTIVES[3] },
-        ];
-        ALL.iter().map(|hierarchical| hierarchical as &dyn Algorithm)
+    /// `hierarchical` of one of them, which has these algorithms do what goes on within a node.
+    pub fn new(collective: Collective, within: Vec<Arc<dyn Algorithm>>) -> Hierarchical {
+        Hierarchical { collective, within }
     }
 
     /// The collectives that go on within a node.
@@ -133,13 +131,13 @@ impl Hierarchical {
     }
 
     /// What does a collective within a node.
-    fn auto(collective: Collective) -> &'static dyn Algorithm {
-        Auto::all().find(|auto| auto.collective() == collective).expect("there is one of every collective")
+    fn auto(&self, collective: Collective) -> &dyn Algorithm {
+        &**self.within.iter().find(|auto| auto.collective() == collective).expect("there is one of every collective")
     }
 
     /// The plan of a call within a node, whose buffers have names of their own: two collectives may give theirs the same.
-    fn plan_within(call: &Call, target: &Target) -> Plan {
-        let auto = Hierarchical::auto(call.collective);
+    fn plan_within(&self, call: &Call, target: &Target) -> Plan {
+        let auto = self.auto(call.collective);
         let mut plan = auto.plan(call, target);
         let workspace = auto.workspace(call.dtype, call.world(), call.bytes());
         for region in plan.regions_mut().filter(|region| workspace.iter().any(|buffer| buffer.name == region.buffer)) {
@@ -196,7 +194,7 @@ impl Algorithm for Hierarchical {
         }
         let steps = self.steps(call, 0).map_err(|error| error.to_string())?;
         let mut within = steps.iter().filter_map(|step| if let Step::Within(call) = step { Some(call) } else { None });
-        within.try_for_each(|call| Hierarchical::auto(call.collective).supports(call))
+        within.try_for_each(|call| self.auto(call.collective).supports(call))
     }
 
     /// What the most demanding way takes to have so many ranks on nodes.
@@ -219,7 +217,7 @@ impl Algorithm for Hierarchical {
         for of_node in (1..world).filter(|&of_node| world.is_multiple_of(of_node)) {
             for &collective in self.within() {
                 let bytes = if self.collective == Collective::AllReduce { padded } else { slot * collective.slots(of_node).0 };
-                for buffer in Hierarchical::auto(collective).workspace(dtype, of_node, bytes) {
+                for buffer in self.auto(collective).workspace(dtype, of_node, bytes) {
                     let buffer = BufferSpec { name: name_within(collective, &buffer.name), ..buffer };
                     match buffers.iter_mut().find(|known| known.name == buffer.name) {
                         Some(known) if known.bytes >= buffer.bytes => {}
@@ -235,7 +233,7 @@ impl Algorithm for Hierarchical {
     fn plan(&self, call: &Call, target: &Target) -> Plan {
         let of_node = call.world() / call.nodes();
         let steps = |rank| self.steps(call, rank).expect("a call that is supported");
-        let within = |step: Step| if let Step::Within(call) = step { Some(Hierarchical::plan_within(&call, target)) } else { None };
+        let within = |step: Step| if let Step::Within(call) = step { Some(self.plan_within(&call, target)) } else { None };
         let plans: Vec<Plan> = steps(0).into_iter().filter_map(within).collect();
         let (dtype, op) = (call.dtype, call.op);
         let ops = |rank: u32| {
@@ -259,6 +257,11 @@ mod tests {
     use rstest::rstest;
 
     use super::*;
+    use crate::algorithms::Registry;
+
+    fn hierarchical(collective: Collective) -> Arc<dyn Algorithm> {
+        Registry::built_in().find(collective, NAME).unwrap()
+    }
 
     fn call(collective: Collective, nodes: u32, count: u64) -> Call {
         let shape = Shape::new(collective, 4, count);
@@ -268,7 +271,7 @@ mod tests {
 
     /// The copies and calls of the library that rank 3 makes, in order; what comes between is within its node.
     fn steps(collective: Collective, nodes: u32, count: u64) -> Vec<String> {
-        let hierarchical = Hierarchical { collective };
+        let hierarchical = hierarchical(collective);
         let plan = hierarchical.plan(&call(collective, nodes, count), &Target::default());
         assert_eq!(plan.nodes, nodes);
         let named = |op: &Op| match op {
@@ -318,7 +321,7 @@ mod tests {
         #[values(0, 1, 1000, 100_000)] count: u64,
     ) {
         let collective = Hierarchical::COLLECTIVES[which];
-        let (call, hierarchical) = (call(collective, nodes, count), Hierarchical { collective });
+        let (call, hierarchical) = (call(collective, nodes, count), hierarchical(collective));
         hierarchical.supports(&call).unwrap();
         let mut buffers = hierarchical.workspace(call.dtype, call.world(), call.bytes());
         buffers.extend(["input", "output"].map(|name| BufferSpec::new(name, 8 * count, Role::Data)));
@@ -331,14 +334,14 @@ mod tests {
 
     #[test]
     fn what_it_does_not_do_it_says() {
-        let refusal = |call: Call| Hierarchical { collective: call.collective }.supports(&call).unwrap_err();
+        let refusal = |call: Call| hierarchical(call.collective).supports(&call).unwrap_err();
         let on_one = call(Collective::AllReduce, 1, 8);
         assert_eq!(refusal(on_one.clone()), "hierarchical is for ranks on several nodes, this call's are on one");
         let average = Call::standalone(Shape::new(Collective::AllReduce, 4, 8), DType::I32, ReduceOp::Avg).unwrap().0;
         let refused = refusal(average.on_nodes(2).unwrap());
         assert_eq!(refused, "averages of integers would be truncated within each node, and again between nodes");
         assert_eq!(on_one.on_nodes(3).unwrap_err().to_string(), "3 nodes of 4 ranks: the group has as many ranks on each node");
-        let two_shot = crate::algorithms::find(Collective::AllReduce, "two_shot").unwrap();
+        let two_shot = Registry::built_in().find(Collective::AllReduce, "two_shot").unwrap();
         let refused = two_shot.supports(&call(Collective::AllReduce, 2, 8)).unwrap_err();
         assert_eq!(refused, "ranks of two_shot reach each other's memory, this call's are on 2 nodes");
     }

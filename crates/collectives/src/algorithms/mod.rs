@@ -29,7 +29,7 @@ mod tensor_parallel;
 pub mod tuning;
 pub mod unregistered;
 
-use std::sync::{LazyLock, OnceLock};
+use std::sync::Arc;
 
 pub use auto::Auto;
 pub use copy_engine::gate;
@@ -43,9 +43,10 @@ use kit::{
 };
 pub use lamport::Lamport;
 pub use nccl::Nccl;
+pub use nccl::bench_only as bench_only_peers;
 pub use premul_sum::with_premul;
 pub use reduction::entry;
-pub use registry::{Registry, built_in_modules};
+pub use registry::{Registry, bench_only};
 pub use tensor_parallel::TensorParallelFusion;
 pub use unregistered::Unregistered;
 
@@ -57,12 +58,12 @@ use crate::{
 };
 
 /// One way to do a collective.
-pub trait Algorithm: Sync {
+pub trait Algorithm: Send + Sync {
     /// The collective it does.
     fn collective(&self) -> Collective;
 
     /// Its name, unique within the collective: `two_shot`.
-    fn name(&self) -> &'static str;
+    fn name(&self) -> &str;
 
     /// The kernel modules that are its own. One that launches another algorithm's leaves it to that.
     fn modules(&self) -> Vec<&'static Module> {
@@ -139,6 +140,11 @@ pub trait Algorithm: Sync {
     /// nobody says.
     fn link_bytes(&self, call: &Call) -> Option<u64> {
         let _ = call;
+        None
+    }
+
+    /// The algorithm that does this one's pre-multiplied sums. By default [`with_premul`] puts a kernel that multiplies before this one.
+    fn of_products(&self) -> Option<Arc<dyn Algorithm>> {
         None
     }
 
@@ -238,104 +244,12 @@ impl Default for Target {
     }
 }
 
-/// Every algorithm under test and the peers: those of the [installed registry](Registry::installed), passmuster's own first. [`Auto`], which is one of
-/// them by turns, and [`Unregistered`] around it are found by name only.
-pub fn all() -> &'static [&'static dyn Algorithm] {
-    Registry::installed().algorithms()
-}
-
-/// Those of passmuster's own, and the peers.
-pub(crate) fn built_in() -> &'static [&'static dyn Algorithm] {
-    static ALL: LazyLock<Vec<&'static dyn Algorithm>> =
-        LazyLock::new(|| [all_reduce::ALL, all_gather::ALL, reduce_scatter::ALL, all_to_all::ALL, broadcast::ALL, reduce::ALL].concat());
-    &ALL
-}
-
-/// Kernels from elsewhere, once they were made known.
-static FOREIGN: OnceLock<Vec<&'static dyn Algorithm>> = OnceLock::new();
-
-fn foreign() -> &'static [&'static dyn Algorithm] {
-    FOREIGN.get().map_or(&[], Vec::as_slice)
-}
-
-/// Makes algorithms from elsewhere known to [`find`], and so to case ids, once in the life of the process. They live as long as it does.
-///
-/// # Errors
-/// A name that is taken, or a second call of this function.
-pub fn register(algorithms: Vec<Foreign>) -> Result<Vec<&'static Foreign>, String> {
-    for (at, algorithm) in algorithms.iter().enumerate() {
-        let same = |name: &str, collective| name == algorithm.name() && collective == algorithm.collective();
-        if all().iter().any(|a| same(a.name(), a.collective())) || algorithms[..at].iter().any(|a| same(a.name(), a.collective())) {
-            return Err(format!("there is an algorithm `{}` of {} already", algorithm.name(), algorithm.collective()));
-        }
-    }
-    let registered: Vec<&'static Foreign> = algorithms.into_iter().map(|algorithm| &*Box::leak(Box::new(algorithm))).collect();
-    let known = registered.iter().map(|&algorithm| algorithm as &dyn Algorithm).collect();
-    FOREIGN.set(known).map_err(|_| "algorithms from elsewhere are registered once".to_owned())?;
-    Ok(registered)
-}
-
 /// Names that algorithms had before, and have now: ids of old reports have them.
 const RENAMED: [(&str, &str); 1] = [("plain", "unregistered")];
 
 /// What the algorithm is called now that had a name before.
 pub fn renamed(then: &str) -> Option<&'static str> {
     RENAMED.iter().find(|(name, _)| *name == then).map(|(_, now)| *now)
-}
-
-/// The algorithm called `name` for a collective.
-///
-/// # Errors
-/// Names the algorithms there are, or what the one is called now that had this name.
-pub fn find(collective: Collective, name: &str) -> Result<&'static dyn Algorithm, String> {
-    let of_collective = || [all(), by_name_only(), foreign()].concat().into_iter().filter(|a| a.collective() == collective);
-    of_collective().find(|a| a.name() == name).ok_or_else(|| {
-        if let Some(now) = renamed(name) {
-            return format!("algorithm `{name}` of {collective} is called `{now}` now");
-        }
-        let names: Vec<&str> = of_collective().map(|a| a.name()).collect();
-        format!("unknown algorithm `{name}` of {collective}: expected one of {}", names.join(", "))
-    })
-}
-
-/// Built-in algorithms that no list of cases takes as it takes all others.
-pub(crate) fn by_name_only() -> &'static [&'static dyn Algorithm] {
-    static ALL: LazyLock<Vec<&'static dyn Algorithm>> = LazyLock::new(|| {
-        [bench_only(), bench_only_peers()]
-            .concat()
-            .into_iter()
-            .chain(Auto::all())
-            .chain(Unregistered::all())
-            .chain(Hierarchical::all())
-            .collect()
-    });
-    &ALL
-}
-
-/// Algorithms of ours as they do not ship, for what they are timed beside: without dependent launches.
-pub fn bench_only() -> &'static [&'static dyn Algorithm] {
-    &[
-        &all_reduce::LAMPORT_SERIAL,
-        &all_reduce::TWO_SHOT_LAMPORT_SERIAL,
-        &all_gather::LAMPORT_SERIAL,
-        &reduce_scatter::LAMPORT_SERIAL,
-        &all_to_all::LAMPORT_SERIAL,
-        &broadcast::LAMPORT_SERIAL,
-        &reduce::LAMPORT_SERIAL,
-    ]
-}
-
-/// Peers that are timed, and of which the lists have few cases or none: which way NCCL goes there is its own choice, and it says nothing where it cannot go
-/// the one that was asked for, so that whoever uses them must see for himself.
-pub fn bench_only_peers() -> &'static [&'static dyn Algorithm] {
-    &[
-        &Nccl::ALL_REDUCE_SYMMETRIC,
-        &Nccl::ALL_GATHER_SYMMETRIC,
-        &Nccl::ALL_GATHER_COPY_ENGINE,
-        &Nccl::REDUCE_SCATTER_SYMMETRIC,
-        &Nccl::ALL_TO_ALL_SYMMETRIC,
-        &Nccl::ALL_TO_ALL_COPY_ENGINE,
-    ]
 }
 
 #[cfg(test)]
@@ -353,7 +267,7 @@ mod tests {
             Call::standalone(Shape::new(collective, world, 8), DType::BF16, collective.operators()[0]).map(|(call, _)| call)
         };
         let most = MAX_RANKS as u32;
-        for &algorithm in all() {
+        for algorithm in Registry::built_in().algorithms() {
             let (collective, name) = (algorithm.collective(), algorithm.name());
             assert_eq!(algorithm.supports(&call(collective, most).unwrap()), Ok(()), "{collective}/{name}");
         }

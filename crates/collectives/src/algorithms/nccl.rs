@@ -1,5 +1,7 @@
 //! NCCL's collectives, each forced onto one of its paths: the peers that everything is held against.
 
+use std::sync::Arc;
+
 use super::plan_name;
 use crate::{
     algorithms::{Algorithm, Target},
@@ -161,10 +163,23 @@ impl Algorithm for Nccl {
     }
 }
 
+/// Peers that are timed, and of which the lists have few cases or none: NCCL itself chooses the way, and does not say so if it cannot take the one that was asked
+/// for. A caller must check which one it took.
+pub fn bench_only() -> Vec<Arc<dyn Algorithm>> {
+    vec![
+        Arc::new(Nccl::ALL_REDUCE_SYMMETRIC),
+        Arc::new(Nccl::ALL_GATHER_SYMMETRIC),
+        Arc::new(Nccl::ALL_GATHER_COPY_ENGINE),
+        Arc::new(Nccl::REDUCE_SCATTER_SYMMETRIC),
+        Arc::new(Nccl::ALL_TO_ALL_SYMMETRIC),
+        Arc::new(Nccl::ALL_TO_ALL_COPY_ENGINE),
+    ]
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{algorithms::find, collective::Shape};
+    use crate::{algorithms::Registry, collective::Shape};
     use rstest::rstest;
 
     fn call(collective: Collective, dtype: DType, op: ReduceOp) -> Call {
@@ -176,7 +191,7 @@ mod tests {
     #[case(Collective::AllReduce)]
     #[case(Collective::ReduceScatter)]
     fn what_nccl_chooses_on_windows_adds_in_any_order_and_rounds_once(#[case] collective: Collective) {
-        let chosen = find(collective, "nccl_symmetric").unwrap();
+        let chosen = Registry::built_in().find(collective, "nccl_symmetric").unwrap();
         let contract = chosen.contract(&call(collective, DType::BF16, ReduceOp::Sum));
         assert_eq!((contract.order, contract.roundings), (Order::Any, Roundings::Once));
         assert_eq!(chosen.contract(&call(collective, DType::BF16, ReduceOp::Avg)).roundings, Roundings::PerHop);

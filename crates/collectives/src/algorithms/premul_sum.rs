@@ -3,9 +3,9 @@
 //! To the algorithm, it is a sum out of place. In place it is so too, for products lie apart: a rank that gets no result keeps its input. Only algorithms
 //! that [multiply](Algorithm::fuses_premul) what they load are left the whole call.
 
-use std::sync::LazyLock;
+use std::sync::Arc;
 
-use super::{Algorithm, Auto, Hierarchical, PACK, THREADS, Target, Unregistered, all, entry, unregistered};
+use super::{Algorithm, PACK, THREADS, Target, entry};
 use crate::{
     collective::{Collective, DType, ReduceOp},
     contract::Contract,
@@ -15,7 +15,7 @@ use crate::{
 };
 
 /// An algorithm that sums products.
-struct PremulSum(&'static dyn Algorithm);
+struct PremulSum(Arc<dyn Algorithm>);
 
 /// The most blocks that multiply: as many as H200's SMs hold at once. Fewer, each thread with one pack under way, do not keep its memory busy.
 const BLOCKS: u64 = 4 * DeviceModel::MEASURED.sms as u64;
@@ -25,24 +25,17 @@ pub const MODULE: Module = module!("premul_sum/products");
 
 /// The algorithm as it does calls with this operator: of pre-multiplied sums it gets the products, where it cannot multiply itself. NCCL can, and
 /// kernels from elsewhere do as they say.
-pub fn with_premul(algorithm: &'static dyn Algorithm, op: ReduceOp) -> &'static dyn Algorithm {
-    static ALL: LazyLock<Vec<PremulSum>> = LazyLock::new(|| {
-        let own = all().iter().copied().chain(Auto::premultiplied()).chain(Hierarchical::all()).filter(|algorithm| !algorithm.is_peer());
-        own.filter(|algorithm| algorithm.collective().operators().contains(&ReduceOp::PremulSum)).map(PremulSum).collect()
-    });
-    // What is staged of them is not the input, but what comes of it.
-    static UNREGISTERED: LazyLock<Vec<Unregistered>> = LazyLock::new(|| Unregistered::of_op(ReduceOp::PremulSum));
-    if op != ReduceOp::PremulSum {
-        return algorithm;
+pub fn with_premul(algorithm: &Arc<dyn Algorithm>, op: ReduceOp) -> Arc<dyn Algorithm> {
+    let has = algorithm.collective().operators().contains(&ReduceOp::PremulSum);
+    if op != ReduceOp::PremulSum || !has || algorithm.is_peer() || algorithm.is_foreign() {
+        return algorithm.clone();
     }
-    if algorithm.name() == unregistered::NAME {
-        return UNREGISTERED
-            .iter()
-            .find(|unregistered| unregistered.collective() == algorithm.collective())
-            .map_or(algorithm, |unregistered| unregistered);
-    }
-    let is_it = |of: &&PremulSum| (of.collective(), of.name()) == (algorithm.collective(), algorithm.name());
-    ALL.iter().find(is_it).map_or(algorithm, |of| of)
+    algorithm.of_products().unwrap_or_else(|| of_products(algorithm.clone()))
+}
+
+/// An algorithm that gets the products.
+pub(super) fn of_products(algorithm: Arc<dyn Algorithm>) -> Arc<dyn Algorithm> {
+    Arc::new(PremulSum(algorithm))
 }
 
 impl PremulSum {
@@ -62,7 +55,7 @@ impl Algorithm for PremulSum {
         self.0.collective()
     }
 
-    fn name(&self) -> &'static str {
+    fn name(&self) -> &str {
         self.0.name()
     }
 
@@ -89,6 +82,11 @@ impl Algorithm for PremulSum {
             ops.insert(0, multiply(&call.input_of(rank), self.products(call), call, rank));
         }
         Plan { name: format!("{} of products", plan.name), ..plan }
+    }
+
+    /// It is given them already.
+    fn of_products(&self) -> Option<Arc<dyn Algorithm>> {
+        Some(of_products(self.0.clone()))
     }
 
     fn link_bytes(&self, call: &Call) -> Option<u64> {
@@ -133,7 +131,7 @@ mod tests {
     use rstest::rstest;
 
     use super::*;
-    use crate::{algorithms, collective::Shape};
+    use crate::{algorithms::Registry, collective::Shape};
 
     /// If this fails, a call that could be multiplied on its way takes a pass over memory more, or one is whose kernel there is not.
     #[rstest]
@@ -157,7 +155,7 @@ mod tests {
         #[case] expected: &[&str],
     ) {
         let (call, _) = Call::standalone(Shape::new(collective, 2, count), dtype, ReduceOp::PremulSum).unwrap();
-        let algorithm = with_premul(algorithms::find(collective, algorithm).unwrap(), ReduceOp::PremulSum);
+        let algorithm = Registry::built_in().find_for(collective, algorithm, ReduceOp::PremulSum).unwrap();
         let mut plan = algorithm.plan(&call, &Target::default());
         let done = |op: &Op| match op {
             Op::Launch(launch) => launch.module.to_string(),
@@ -165,6 +163,8 @@ mod tests {
             other => panic!("{other}"),
         };
         assert_eq!(plan.ranks[0].iter().map(done).collect::<Vec<_>>(), expected, "{plan}");
+        let again = with_premul(&algorithm, ReduceOp::PremulSum).plan(&call, &Target::default());
+        assert_eq!(again.to_string(), plan.to_string(), "it multiplies twice");
         let mut known: Vec<String> = algorithm.workspace(dtype, 2, call.bytes()).into_iter().map(|buffer| buffer.name).collect();
         known.extend(["input".to_owned(), "output".to_owned()]);
         assert!(plan.regions_mut().all(|region| known.contains(&region.buffer)), "{plan}");

@@ -44,11 +44,12 @@ pub fn reduction(module: &Module, call: &Call) -> Arg {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::library::find;
+    use crate::algorithms::Registry;
 
     #[test]
     fn common_reductions_keep_their_entries() {
-        let of = |name| find(name).unwrap();
+        let registry = Registry::built_in();
+        let of = |name| registry.module(name).unwrap();
         assert_eq!(entry(of("all_reduce/two_shot"), DType::BF16, ReduceOp::Avg), "all_reduce_two_shot_bf16_sum");
         assert_eq!(entry(of("all_reduce/two_shot"), DType::BF16, ReduceOp::Prod), "all_reduce_two_shot_any");
         assert_eq!(entry(of("all_reduce/two_shot"), DType::F64, ReduceOp::Min), "all_reduce_two_shot_f64_min");

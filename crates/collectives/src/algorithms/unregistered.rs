@@ -5,9 +5,9 @@
 //! take them from where they are. A copy and the call are ordered by the stream, and the call's own meetings of ranks keep a peer from the
 //! staged bytes of a call that has not ended.
 
-use std::sync::LazyLock;
+use std::sync::Arc;
 
-use super::{Algorithm, Auto, PACK, Target, with_premul};
+use super::{Algorithm, PACK, Target, with_premul};
 use crate::{
     collective::{Collective, DType, ReduceOp, Shape},
     contract::Contract,
@@ -16,22 +16,16 @@ use crate::{
 
 /// Another algorithm between a copy in and a copy out.
 pub struct Unregistered {
-    of: &'static dyn Algorithm,
+    of: Arc<dyn Algorithm>,
 }
 
 /// The name.
 pub const NAME: &str = "unregistered";
 
 impl Unregistered {
-    /// `unregistered` of every collective, around `auto`.
-    pub fn all() -> impl Iterator<Item = &'static dyn Algorithm> {
-        static ALL: LazyLock<Vec<Unregistered>> = LazyLock::new(|| Auto::all().map(|of| Unregistered { of }).collect());
-        ALL.iter().map(|unregistered| unregistered as &dyn Algorithm)
-    }
-
-    /// Those around what an operator asks for.
-    pub(super) fn of_op(op: ReduceOp) -> Vec<Unregistered> {
-        Auto::all().map(|of| Unregistered { of: with_premul(of, op) }).collect()
+    /// Around an algorithm.
+    pub fn new(of: Arc<dyn Algorithm>) -> Unregistered {
+        Unregistered { of }
     }
 }
 
@@ -69,6 +63,11 @@ impl Algorithm for Unregistered {
 
     fn check_supported(&self, call: &Call) -> Result<(), String> {
         self.of.supports(call)
+    }
+
+    /// What is staged of them is not the input, but what comes of it.
+    fn of_products(&self) -> Option<Arc<dyn Algorithm>> {
+        Some(Arc::new(Unregistered::new(with_premul(&self.of, ReduceOp::PremulSum))))
     }
 
     fn link_bytes(&self, call: &Call) -> Option<u64> {
@@ -119,12 +118,12 @@ mod tests {
     use rstest::rstest;
 
     use super::*;
-    use crate::algorithms;
+    use crate::algorithms::Registry;
 
     /// The copies of a rank between the caller's buffers and staged ones.
     fn copies(collective: Collective, world: u32, count: u64, rank: usize) -> Vec<String> {
         let (call, _) = Call::standalone(Shape::new(collective, world, count), DType::BF16, collective.operators()[0]).unwrap();
-        let plan = algorithms::find(collective, NAME).unwrap().plan(&call, &Target::default());
+        let plan = Registry::built_in().find(collective, NAME).unwrap().plan(&call, &Target::default());
         let of_callers = |region: &Region| ["input", "output"].contains(&&*region.buffer);
         assert!(plan.reached_by_peers().iter().all(|buffer| !["input", "output"].contains(buffer)), "{plan}");
         let copy = |op: &Op| match op {

@@ -425,10 +425,15 @@ fn check_arg(
 mod tests {
     use super::*;
     use crate::{
+        algorithms::Registry,
         collective::{DType, ReduceOp},
         plan::{BufferSpec, Build, Departure, Parts, RankCall, Role, TensorMap},
     };
     use rstest::rstest;
+
+    fn library() -> Library {
+        Registry::built_in().library()
+    }
 
     /// Two ranks.
     struct Pair(Layout);
@@ -479,7 +484,7 @@ mod tests {
     }
 
     fn refusal(steps: Vec<Step>) -> String {
-        validate(&Script { steps }, &groups(), &Library::default()).unwrap_err()
+        validate(&Script { steps }, &groups(), &library()).unwrap_err()
     }
 
     #[test]
@@ -492,7 +497,7 @@ mod tests {
             Step::Replay { graph: 7, stream: 2 },
             Step::Leave { rank: 1, how: Departure::Idle },
         ];
-        let needs = validate(&Script { steps }, &groups(), &Library::default()).unwrap();
+        let needs = validate(&Script { steps }, &groups(), &library()).unwrap();
         assert_eq!(
             needs,
             Needs {
@@ -527,7 +532,7 @@ mod tests {
         let (input, output) = (Region::new("a", 0, 8), Region::new("a", 8, 8));
         let call = RankCall { collective, dtype, op, count: 8, root: 0, factor: None, parts: None, input, output };
         let script = Script { steps: vec![enqueue(0, 0, 2, Op::Nccl(NcclCall::of_all(call, false)))] };
-        assert_eq!(validate(&script, &groups(), &Library::default()).unwrap().nccl_of_eight_bits, needed);
+        assert_eq!(validate(&script, &groups(), &library()).unwrap().nccl_of_eight_bits, needed);
     }
 
     /// Three rows of four elements of f32.
@@ -542,7 +547,7 @@ mod tests {
         let of_rank = |rank| {
             let arg = Arg::Struct(vec![Arg::TensorMap(TensorMap { of_rank: Some(rank), ..map.clone() })]);
             let script = Script { steps: vec![enqueue(0, 0, 2, launch("all_reduce_two_shot_f32_sum", 1, vec![arg]))] };
-            validate(&script, &groups(), &Library::default()).map(|needs| needs.tensor_maps).map_err(|error| error.to_string())
+            validate(&script, &groups(), &library()).map(|needs| needs.tensor_maps).map_err(|error| error.to_string())
         };
         assert_eq!(of_rank(1), Ok(true));
         assert!(of_rank(2).unwrap_err().ends_with("of a[0..48] of rank 2 in boxes of 4x2 swizzled 32: the group has ranks 0 to 1"));
@@ -552,7 +557,7 @@ mod tests {
     fn tensor_maps_are_a_need_wherever_they_are() {
         for arg in [tensor_map(0, 48), Arg::Struct(vec![Arg::U32(1), tensor_map(16, 48)])] {
             let script = Script { steps: vec![enqueue(0, 0, 2, launch("all_reduce_two_shot_f32_sum", 1, vec![arg]))] };
-            assert!(validate(&script, &groups(), &Library::default()).unwrap().tensor_maps);
+            assert!(validate(&script, &groups(), &library()).unwrap().tensor_maps);
         }
     }
 
@@ -561,7 +566,7 @@ mod tests {
         let entry = "all_reduce_two_shot_f32_sum";
         for arg in [Arg::Multicast(Region::new("a", 0, 8)), Arg::Struct(vec![Arg::U32(1), Arg::Multicast(Region::new("a", 0, 8))])] {
             let script = Script { steps: vec![enqueue(0, 0, 2, launch(entry, 1, vec![arg]))] };
-            assert!(validate(&script, &groups(), &Library::default()).unwrap().multicast);
+            assert!(validate(&script, &groups(), &library()).unwrap().multicast);
         }
     }
 
@@ -665,7 +670,7 @@ mod tests {
             output: Region::new("b", 0, 32),
         };
         let step = |call: &RankCall| enqueue(0, 0, 2, Op::Nccl(NcclCall::of_all(call.clone(), false)));
-        validate(&Script { steps: vec![step(&call)] }, &groups(), &Library::default()).unwrap();
+        validate(&Script { steps: vec![step(&call)] }, &groups(), &library()).unwrap();
         change(&mut call);
         assert_eq!(refusal(vec![step(&call)]), format!("plan `p` on group 0: rank 0: {reason}"));
     }
@@ -689,7 +694,7 @@ mod tests {
             let of_rank = |rank: u32| vec![Op::Copy { from: region.clone(), to: region.clone(), to_rank: Some(1 - rank) }];
             let plan = Arc::new(Plan::per_rank("p", 2, of_rank));
             let script = Script { steps: vec![Step::Enqueue { group: 0, stream: 0, plan }] };
-            validate(&script, &groups, &Library::default()).map(|_| ())
+            validate(&script, &groups, &library()).map(|_| ())
         };
         assert_eq!(to_peer("a"), Ok(()));
         let reason = "plan `p` on group 0: rank 0: copy own[0..16] -> own[0..16] of rank 1: the buffer is local to each rank";
@@ -702,7 +707,7 @@ mod tests {
         let of_rank_0 = Arc::new(Plan::per_rank("p", 2, |rank| vec![fetch.clone(); 1 - rank as usize]));
         let enqueue_fetch = || Step::Enqueue { group: 0, stream: 0, plan: of_rank_0.clone() };
         assert_eq!(refusal(vec![enqueue_fetch(), Step::Await { fetch: 0 }]), "fetch 0 is awaited: rank 1 has enqueued 0 before");
-        let script = |steps| validate(&Script { steps }, &groups(), &Library::default()).map(drop);
+        let script = |steps| validate(&Script { steps }, &groups(), &library()).map(drop);
         assert_eq!(script(vec![enqueue_fetch(), Step::Leave { rank: 1, how: Departure::Idle }, Step::Await { fetch: 0 }]), Ok(()));
         assert_eq!(script(vec![enqueue(0, 0, 2, fetch.clone()), enqueue(0, 1, 2, fetch.clone()), Step::Await { fetch: 1 }]), Ok(()));
         let capture = Step::Capture { graph: 0, group: 0, plans: vec![Arc::new(Plan::per_rank("p", 2, |_| vec![fetch.clone()]))] };
@@ -736,7 +741,7 @@ mod tests {
             assert_eq!(refusal(steps), format!("plan `p` on group 0: {why}"));
         }
         let around = vec![enqueued(), captured(0, &[&other]), replayed(0), enqueued(), replayed(0)];
-        assert!(validate(&Script { steps: around }, &groups(), &Library::default()).is_ok());
+        assert!(validate(&Script { steps: around }, &groups(), &library()).is_ok());
     }
 
     /// If this fails, ranks of a larger group that comes later wait for a fetch that they do not have, and on GPUs their threads panic.
@@ -754,7 +759,7 @@ mod tests {
         }
         let groups = [2, 3].map(|world| Of(world, Layout::of(&[BufferSpec::new("a", 64, Role::Data)]).unwrap()));
         let fetch = || Op::Fetch { from: Region::new("a", 0, 8) };
-        let validated = |steps| validate(&Script { steps }, &groups, &Library::default()).map(drop);
+        let validated = |steps| validate(&Script { steps }, &groups, &library()).map(drop);
         let awaited_before = vec![enqueue(0, 0, 2, fetch()), Step::Await { fetch: 0 }, enqueue(1, 0, 3, fill())];
         assert_eq!(validated(awaited_before), Err("fetch 0 is awaited: rank 2 has enqueued 0 before".into()));
         assert_eq!(validated(vec![enqueue(0, 0, 2, fetch()), Step::Await { fetch: 0 }]), Ok(()));

@@ -21,16 +21,17 @@
 //!
 //! ```
 //! use passmuster_collectives::{
-//!     algorithms::{Target, all_gather},
+//!     algorithms::{Algorithm, Target, all_gather},
 //!     collective::{Collective, DType, ReduceOp},
 //!     machine::Machine,
 //!     plan::{RankCall, Script, Step},
 //!     pool::{Channels, SymmetricPool},
 //! };
-//! use std::time::Duration;
+//! use std::{sync::Arc, time::Duration};
 //!
 //! fn gather(machine: &mut dyn Machine) -> Result<(), Box<dyn std::error::Error>> {
-//!     let channels = [Channels { algorithm: &all_gather::Push, world: 4, dtype: DType::BF16, bytes: 4096, count: 2 }];
+//!     let push: Arc<dyn Algorithm> = Arc::new(all_gather::Push);
+//!     let channels = [Channels { algorithm: push.clone(), world: 4, dtype: DType::BF16, bytes: 4096, count: 2 }];
 //!     let mut pool = SymmetricPool::open(machine, 4, 1 << 20, &channels)?;
 //!     let (input, output) = (pool.allocate(200)?, pool.allocate(800)?);
 //!     for rank in 0..4 {
@@ -39,7 +40,7 @@
 //!     let (collective, dtype, op) = (Collective::AllGather, DType::BF16, ReduceOp::Copy);
 //!     let call = RankCall { collective, dtype, op, count: 100, root: 0, factor: None, parts: None, input, output: output.clone() };
 //!     let target = Target { waiting_blocks: machine.waiting_blocks(4, 1), ..Target::default() };
-//!     let gather = pool.start(&all_gather::Push, &call, 4, &target)?;
+//!     let gather = pool.start(&push, &call, 4, &target)?;
 //!     let step = Step::Enqueue { group: pool.group(), stream: 0, plan: gather.plan().clone() };
 //!     machine.run(&Script { steps: vec![step] }, Duration::from_secs(10))?;
 //!     drop(gather);
@@ -65,10 +66,10 @@ use crate::{
 const MEMORY: &str = "pool";
 
 /// How many calls of an algorithm in a group of ranks may be in flight at once, and how large they may be.
-#[derive(Clone, Copy)]
+#[derive(Clone)]
 pub struct Channels {
     /// Which.
-    pub algorithm: &'static dyn Algorithm,
+    pub algorithm: Arc<dyn Algorithm>,
     /// The group: ranks 0 to `world - 1` of the pool's. Groups overlap.
     pub world: u32,
     /// Type of the elements.
@@ -91,7 +92,7 @@ pub struct SymmetricPool {
 
 /// A workspace of an algorithm's and a group's own.
 struct Channel {
-    algorithm: &'static dyn Algorithm,
+    algorithm: Arc<dyn Algorithm>,
     world: u32,
     /// The workspace under the names that the algorithm has for it.
     workspace: Vec<BufferSpec>,
@@ -224,15 +225,20 @@ impl SymmetricPool {
         let too_large = || MachineError::Invalid { reason: format!("a pool of {bytes} bytes is larger than any device") };
         let bytes = bytes.checked_next_multiple_of(ALIGNMENT).ok_or_else(too_large)?;
         let mut opened = Vec::new();
-        for &Channels { algorithm, world: of_group, dtype, bytes, count } in channels {
+        for Channels { algorithm, world: of_group, dtype, bytes, count } in channels.iter().cloned() {
             let reaches_all = algorithm.uses_multicast() || algorithm.is_peer();
             if !(1..=world).contains(&of_group) || reaches_all && of_group < world {
                 let allowed = if reaches_all { "it reaches all of a group, in a pool" } else { "the pool is" };
-                let reason = format!("channels of {} for {of_group} ranks: {allowed} of {world}", name(algorithm));
+                let reason = format!("channels of {} for {of_group} ranks: {allowed} of {world}", name(&*algorithm));
                 return Err(MachineError::Invalid { reason });
             }
             let workspace = algorithm.workspace(dtype, of_group, bytes);
-            opened.extend((0..count).map(|_| Channel { algorithm, world: of_group, workspace: workspace.clone(), taken: Weak::new() }));
+            opened.extend((0..count).map(|_| Channel {
+                algorithm: algorithm.clone(),
+                world: of_group,
+                workspace: workspace.clone(),
+                taken: Weak::new(),
+            }));
         }
         let mut buffers = vec![BufferSpec::new(MEMORY, bytes, Role::Data)];
         for (number, channel) in opened.iter().enumerate() {
@@ -294,13 +300,7 @@ impl SymmetricPool {
     ///
     /// # Errors
     /// [`PoolError`], but for `Full`.
-    pub fn start(
-        &mut self,
-        algorithm: &'static dyn Algorithm,
-        first: &RankCall,
-        world: u32,
-        target: &Target,
-    ) -> Result<InFlight, PoolError> {
+    pub fn start(&mut self, algorithm: &Arc<dyn Algorithm>, first: &RankCall, world: u32, target: &Target) -> Result<InFlight, PoolError> {
         let call = Call::uniform(first, world, &self.buffers[..1])?;
         self.begin(algorithm, &call, target)
     }
@@ -312,7 +312,7 @@ impl SymmetricPool {
     /// As [`SymmetricPool::start`].
     pub fn start_all_to_all_v(
         &mut self,
-        algorithm: &'static dyn Algorithm,
+        algorithm: &Arc<dyn Algorithm>,
         first: &RankCall,
         counts: &Counts,
         world: u32,
@@ -322,17 +322,17 @@ impl SymmetricPool {
         self.begin(algorithm, &call, target)
     }
 
-    fn begin(&mut self, algorithm: &'static dyn Algorithm, call: &Call, target: &Target) -> Result<InFlight, PoolError> {
+    fn begin(&mut self, algorithm: &Arc<dyn Algorithm>, call: &Call, target: &Target) -> Result<InFlight, PoolError> {
         let world = call.world();
-        let unsupported = |reason: String| PoolError::Unsupported { algorithm: name(algorithm), reason };
+        let unsupported = |reason: String| PoolError::Unsupported { algorithm: name(&**algorithm), reason };
         if call.collective != algorithm.collective() {
             return Err(unsupported(format!("it is of {}", call.collective)));
         }
         // Of a pre-multiplied sum the channel must have been opened for the algorithm as it does these: it has products to keep.
         let algorithm = algorithms::with_premul(algorithm, call.op);
         algorithm.supports(call).and_then(|()| algorithm.check_target(call, target)).map_err(unsupported)?;
-        let uses = self.uses(call, algorithm)?;
-        let number = self.free_channel(algorithm, world, &algorithm.workspace(call.dtype, world, call.bytes()))?;
+        let uses = self.uses(call, &*algorithm)?;
+        let number = self.free_channel(&*algorithm, world, &algorithm.workspace(call.dtype, world, call.bytes()))?;
         let mut plan = algorithm.plan(call, target);
         for region in plan.regions_mut().filter(|region| region.buffer != MEMORY) {
             region.buffer = of_channel(number, &region.buffer);
@@ -363,8 +363,8 @@ impl SymmetricPool {
 
     /// The first channel of an algorithm and a group that nobody has and that is large enough.
     fn free_channel(&self, algorithm: &dyn Algorithm, world: u32, needed: &[BufferSpec]) -> Result<usize, PoolError> {
-        let key = |algorithm: &dyn Algorithm, world| (algorithm.collective(), algorithm.name(), world);
-        let is_one = |channel: &Channel| key(channel.algorithm, channel.world) == key(algorithm, world);
+        let is_it = |other: &dyn Algorithm| (other.collective(), other.name()) == (algorithm.collective(), algorithm.name());
+        let is_one = |channel: &Channel| channel.world == world && is_it(&*channel.algorithm);
         let channels = || self.channels.iter().enumerate().filter(|(_, channel)| is_one(channel));
         let mut why = PoolError::NoChannel { algorithm: name(algorithm), world, count: channels().count() };
         for (number, channel) in channels().filter(|(_, channel)| channel.taken.strong_count() == 0) {

@@ -14,7 +14,7 @@ use super::{
     verdict::Verdict,
 };
 use passmuster_collectives::{
-    algorithms::TensorParallelFusion,
+    algorithms::{Registry, TensorParallelFusion},
     machine::Machine,
     plan::{BufferSpec, Build, Script},
 };
@@ -42,31 +42,52 @@ impl Case {
     ///
     /// # Errors
     /// Why it is not supported.
-    pub fn describe(&self, waiting_blocks: u32) -> Result<String, String> {
-        self.prepared(waiting_blocks).map(|(groups, script)| runner::described(self, &groups, &script))
+    pub fn describe(&self, registry: &Registry, waiting_blocks: u32) -> Result<String, String> {
+        self.prepared(registry, waiting_blocks).map(|(groups, script)| runner::described(self, &groups, &script))
     }
 
     /// The kernel modules that it launches, with their builds. What is not supported launches nothing.
-    pub fn modules(&self, waiting_blocks: u32) -> BTreeSet<(String, Build)> {
-        self.prepared(waiting_blocks).map_or_else(|_| BTreeSet::new(), |(_, script)| runner::modules(&script))
+    pub fn modules(&self, registry: &Registry, waiting_blocks: u32) -> BTreeSet<(String, Build)> {
+        self.prepared(registry, waiting_blocks).map_or_else(|_| BTreeSet::new(), |(_, script)| runner::modules(&script))
     }
 
     /// Its buffers and its script, where a rank has so many blocks that may wait for peers.
     ///
     /// # Errors
     /// Why it is not supported.
-    pub(super) fn prepared(&self, waiting_blocks: u32) -> Result<(Vec<Vec<BufferSpec>>, Script), String> {
+    pub(super) fn prepared(&self, registry: &Registry, waiting_blocks: u32) -> Result<(Vec<Vec<BufferSpec>>, Script), String> {
         match self {
-            Case::Collective(case) => runner::prepared(case, waiting_blocks),
+            Case::Collective(case) => runner::prepared(registry, case, waiting_blocks),
             Case::Product(case) => products::prepared(case, waiting_blocks),
         }
     }
 
     /// Environment variables that the machine's process needs for it.
-    pub fn environment(&self) -> BTreeMap<&'static str, &'static str> {
+    pub fn environment(&self, registry: &Registry) -> BTreeMap<&'static str, &'static str> {
         match self {
-            Case::Collective(case) => case.environment(),
+            Case::Collective(case) => case.environment(registry),
             Case::Product(case) => case.environment(),
+        }
+    }
+
+    /// Reads an id whose algorithms a registry has.
+    ///
+    /// # Errors
+    /// What is wrong with the id, or an unknown algorithm with the names there are.
+    pub fn resolve(id: &str, registry: &Registry) -> Result<Case, CaseError> {
+        let case: Case = id.parse()?;
+        case.check_known(registry)?;
+        Ok(case)
+    }
+
+    /// Whether a registry has all the algorithms that the case names.
+    ///
+    /// # Errors
+    /// An unknown algorithm, with the names there are.
+    pub fn check_known(&self, registry: &Registry) -> Result<(), CaseError> {
+        match self {
+            Case::Collective(case) => case.check_known(registry).map_err(|problem| CaseError::new(&self.to_string(), problem)),
+            Case::Product(_) => Ok(()),
         }
     }
 
@@ -167,10 +188,8 @@ impl FromStr for Case {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use passmuster_collectives::{
-        algorithms,
-        collective::{Collective, DType},
-    };
+    use crate::REGISTRY;
+    use passmuster_collectives::collective::{Collective, DType};
     use rstest::rstest;
 
     /// If this fails, a case gets a deadline for less than it has to move: what takes long is then called a hang.
@@ -192,9 +211,9 @@ mod tests {
     #[test]
     fn input_bytes_are_those_of_the_buffers() {
         for collective in Collective::ALL {
-            let algorithm = algorithms::all().iter().find(|own| own.collective() == collective).unwrap();
+            let algorithm = REGISTRY.of(collective).next().unwrap();
             let case: Case = CollectiveCase::new(collective, algorithm.name(), DType::F32, collective.operators()[0], 4, 100).into();
-            let (groups, _) = case.prepared(16).unwrap();
+            let (groups, _) = case.prepared(&REGISTRY, 16).unwrap();
             let input = groups[0].iter().find(|buffer| buffer.name == "input.0").unwrap();
             assert_eq!(case.input_bytes(), 4 * input.bytes, "{case}");
         }

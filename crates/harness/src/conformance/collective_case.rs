@@ -4,11 +4,11 @@
 //!
 //! Keys may come in any order; one that has its default is left out. `docs/reference/case-ids.md` has the grammar.
 
-use std::{collections::BTreeMap, fmt, str::FromStr};
+use std::{collections::BTreeMap, fmt, str::FromStr, sync::Arc};
 
 use super::inputs::{InputClass, Payload, Transform, mix};
 use passmuster_collectives::{
-    algorithms::{self, Algorithm, kit::MAX_BLOCKS},
+    algorithms::{Algorithm, Registry, kit::MAX_BLOCKS},
     collective::{Collective, Counts, DType, ReduceOp, Shape},
     machine::Site,
     plan::{Departure, MAX_RANKS},
@@ -326,18 +326,27 @@ impl CollectiveCase {
     ///
     /// # Errors
     /// An unknown algorithm, with the names there are.
-    pub fn algorithms(&self) -> Result<Vec<&'static dyn Algorithm>, String> {
+    pub fn algorithms(&self, registry: &Registry) -> Result<Vec<Arc<dyn Algorithm>>, String> {
         let mut names: Vec<&str> = if self.calls.is_empty() { vec![&self.algorithm] } else { Vec::new() };
         names.extend(self.shots().map(|shot| shot.algorithm.as_str()));
         names.extend(self.peer.as_deref());
         names.sort_unstable();
         names.dedup();
-        names.into_iter().map(|name| algorithms::find(self.collective, name)).collect()
+        names.into_iter().map(|name| registry.find(self.collective, name)).collect()
+    }
+
+    /// Whether a registry has all the algorithms that the case names.
+    ///
+    /// # Errors
+    /// An unknown algorithm, with the names there are.
+    pub fn check_known(&self, registry: &Registry) -> Result<(), String> {
+        self.algorithms(registry)?;
+        registry.find(self.collective, &self.algorithm).map(drop)
     }
 
     /// Environment variables that the machine's process needs for this case.
-    pub fn environment(&self) -> BTreeMap<&'static str, &'static str> {
-        self.algorithms().unwrap_or_default().iter().flat_map(|a| a.environment().iter().copied()).collect()
+    pub fn environment(&self, registry: &Registry) -> BTreeMap<&'static str, &'static str> {
+        self.algorithms(registry).unwrap_or_default().iter().flat_map(|a| a.environment().iter().copied()).collect()
     }
 
     /// The inputs of its call of this number.
@@ -415,8 +424,6 @@ impl CollectiveCase {
         if !self.collective.has_in_place() && (self.in_place || self.shots().any(|shot| shot.in_place)) {
             return Err(format!("in_place: {} has no call in place", self.collective));
         }
-        self.algorithms()?;
-        algorithms::find(self.collective, &self.algorithm)?;
         Ok(())
     }
 }
@@ -737,6 +744,7 @@ fn shot(text: &str) -> Result<CallSpec, String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::{REGISTRY, conformance::Case};
     use rstest::rstest;
 
     #[rstest]
@@ -756,7 +764,7 @@ mod tests {
     #[case("broadcast/push:bf16,copy:w=4:n=1040:root=3:in_place:peer=nccl_ring")]
     #[case("reduce/pull:f32,avg:w=5:calls=pull.7.root4.in_place+[pull.33.root1.off1.g1]x2")]
     fn ids_are_read_and_written(#[case] id: &str) {
-        assert_eq!(id.parse::<CollectiveCase>().unwrap().to_string(), id);
+        assert_eq!(Case::resolve(id, &REGISTRY).unwrap().to_string(), id);
     }
 
     #[test]
@@ -788,7 +796,7 @@ mod tests {
     #[case("all_reduce/two_shot:bf16,sum:w=2:n=1:w=3", "`w` given twice")]
     #[case("all_reduce/two_shot:bf16,sum:w=2:n=1:of=3", "unknown key `of`: expected one of w, n, nodes, root")]
     fn errors_say_what_was_expected(#[case] id: &str, #[case] start: &str) {
-        let error = id.parse::<CollectiveCase>().unwrap_err().to_string();
+        let error = Case::resolve(id, &REGISTRY).unwrap_err().to_string();
         assert!(error.starts_with(start) && error.ends_with(&format!("in case id `{id}`")), "{error}");
     }
 }

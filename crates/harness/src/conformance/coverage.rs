@@ -365,26 +365,23 @@ struct Line {
 
 #[cfg(test)]
 mod tests {
-    use std::{sync::Arc, time::Duration};
+    use std::sync::Arc;
 
     use super::*;
     use crate::{
-        conformance::{
-            CollectiveCase,
-            runner::{self, Settings},
-        },
+        REGISTRY,
+        conformance::runner::{self, tests::settings},
         emulator::{Emulator, EmulatorOptions, Interleaving},
     };
 
     /// Runs each case under the first `schedules` schedules, and returns what they executed.
     fn covered(cases: &[&str], schedules: usize) -> Arc<Coverage> {
         let coverage = Arc::<Coverage>::default();
-        let mut machine = Emulator::new(EmulatorOptions { coverage: Some(coverage.clone()), ..EmulatorOptions::default() });
-        let settings = Settings { deadline: Duration::from_secs(60), shared_pads: false, progress: &|_| {} };
+        let mut machine = Emulator::new(EmulatorOptions { coverage: Some(coverage.clone()), ..EmulatorOptions::of(&REGISTRY) });
         for case in cases {
             for schedule in 0..schedules {
                 machine.set_interleaving(Interleaving::nth(0, schedule));
-                let verdict = runner::judge(&case.parse::<CollectiveCase>().unwrap(), &mut machine, &settings);
+                let verdict = runner::judge(&case.parse().unwrap(), &mut machine, &settings());
                 assert!(!verdict.status.is_finding(), "{verdict:?}");
             }
         }

@@ -11,7 +11,10 @@ use super::{
     products::{self, ProductCase},
     runner, scenario,
 };
-use crate::emulator::{Emulator, EmulatorOptions};
+use crate::{
+    REGISTRY,
+    emulator::{Emulator, EmulatorOptions},
+};
 use passmuster_collectives::{
     algorithms::{self, TensorParallelFusion, matmul::Tile},
     collective::{Collective, DType, Layout, Product, ReduceOp},
@@ -28,8 +31,7 @@ fn assert_row(name: &str, what: &str) {
 
 /// What is said of a case on ranks without bugs.
 fn judged(id: &str) -> Verdict {
-    let verdict =
-        runner::judge(&id.parse::<CollectiveCase>().unwrap(), &mut Emulator::new(EmulatorOptions::default()), &runner::tests::SETTINGS);
+    let verdict = runner::judge(&id.parse().unwrap(), &mut Emulator::new(EmulatorOptions::of(&REGISTRY)), &runner::tests::settings());
     assert_eq!(verdict.status, Status::Pass, "{verdict:?}");
     verdict
 }
@@ -105,9 +107,9 @@ fn ids_in_the_document_are_ids_and_queries_are_queries() {
             let text = line.split("  ").next().unwrap();
             let query = Query::new(text).unwrap_or_else(|error| panic!("{error}"));
             if text.contains(['*', '|']) || !text.contains(":w=") {
-                assert!(query.list().all_cases(0).iter().any(|case| query.matches(case)), "`{text}` selects nothing");
+                assert!(query.list().all_cases(&REGISTRY, 0).iter().any(|case| query.matches(case)), "`{text}` selects nothing");
             } else {
-                let case = text.parse::<Case>().unwrap_or_else(|error| panic!("{error}"));
+                let case = Case::resolve(text, &REGISTRY).unwrap_or_else(|error| panic!("{error}"));
                 assert_eq!(case.to_string(), text, "not the form that the harness prints");
                 ids += 1;
             }
@@ -174,7 +176,8 @@ fn bounds_are_those_of_the_code(
 ) {
     let row = table(section, "key").into_iter().find(|row| row[0] == key).unwrap();
     assert!(row[1].contains(&bounds), "{row:?}");
-    let described = |value: &str| format!("{id}{value}").parse::<Case>().map_err(|error| error.to_string())?.describe(16);
+    let described =
+        |value: &str| Case::resolve(&format!("{id}{value}"), &REGISTRY).map_err(|error| error.to_string())?.describe(&REGISTRY, 16);
     assert!(described(inside).is_ok(), "{:?}", described(inside));
     assert!(described(beyond).is_err(), "{beyond}");
 }
@@ -208,13 +211,12 @@ fn algorithms_are_named_under_their_collectives() {
     let text = format!("of all_reduce: {}", one_line(text));
     let names = |text: &str| -> BTreeSet<String> {
         let words = text.split(|c: char| !c.is_ascii_alphanumeric() && c != '_').map(str::to_owned);
-        words.filter(|word| algorithms::all().iter().any(|own| own.name() == word)).collect()
+        words.filter(|word| REGISTRY.algorithms().iter().any(|own| own.name() == word)).collect()
     };
     for collective in Collective::ALL {
         let (_, after) = text.split_once(&format!("of {collective}: ")).unwrap_or_else(|| panic!("nothing of {collective}"));
         let part = after.split("; of ").next().unwrap();
-        let own: BTreeSet<String> =
-            algorithms::all().iter().filter(|own| own.collective() == collective).map(|own| own.name().into()).collect();
+        let own: BTreeSet<String> = REGISTRY.of(collective).map(|own| own.name().into()).collect();
         assert_eq!(names(part), own, "{collective}");
     }
     let (bench_only_peers, _) = rest.split_once(" are timed by `bench`").unwrap();
@@ -274,11 +276,13 @@ fn untouched_is_of_reduce_and_of_parts() {
 #[test]
 fn premultiplied_sums_have_a_kernel_of_their_own_but_where_push_or_chain_multiplies() {
     let multiplying = [DType::F32, DType::F16, DType::BF16, DType::E4M3, DType::E5M2];
-    for algorithm in algorithms::all().iter().filter(|own| own.collective().operators().contains(&ReduceOp::PremulSum) && !own.is_peer()) {
+    for algorithm in
+        REGISTRY.algorithms().iter().filter(|own| own.collective().operators().contains(&ReduceOp::PremulSum) && !own.is_peer())
+    {
         for dtype in DType::ALL {
             for count in [48, 49] {
                 let case = CollectiveCase::new(algorithm.collective(), algorithm.name(), dtype, ReduceOp::PremulSum, 2, count);
-                let modules = Case::from(case.clone()).modules(16);
+                let modules = Case::from(case.clone()).modules(&REGISTRY, 16);
                 if modules.is_empty() {
                     continue;
                 }
@@ -295,8 +299,8 @@ fn premultiplied_sums_have_a_kernel_of_their_own_but_where_push_or_chain_multipl
 /// Emulated microseconds from the first call's start to the last one's end on a rank.
 fn took(id: &str, rank: usize) -> f64 {
     let case: CollectiveCase = id.parse().unwrap();
-    let mut machine = Emulator::new(EmulatorOptions::default());
-    let options = scenario::Options { waiting_blocks: 4, shared_pads: false };
+    let mut machine = Emulator::new(EmulatorOptions::of(&REGISTRY));
+    let options = scenario::Options { registry: &REGISTRY, waiting_blocks: 4, shared_pads: false };
     let mut scenario = scenario::build(&case, &options).unwrap_or_else(|reason| panic!("{case}: {reason}"));
     for buffers in &scenario.groups {
         machine.open_nodes(case.world as usize, case.nodes as usize, buffers).unwrap();
@@ -311,7 +315,8 @@ fn took(id: &str, rank: usize) -> f64 {
 fn kernels_stall_at_every_site() {
     let sites = table("Ids", "site");
     assert_eq!(sites.len(), Site::ALL.len());
-    for (module, _) in mutants::subjects().filter(|(module, _)| module.calls != passmuster_collectives::kernels::Calls::PremulSum) {
+    for (module, _) in mutants::subjects(&REGISTRY).filter(|(module, _)| module.calls != passmuster_collectives::kernels::Calls::PremulSum)
+    {
         let (of, name) = module.name.split_once('/').unwrap();
         let (name, parts) = name.strip_suffix("_v").map_or((name, ""), |name| (name, ":counts=3"));
         let op = of.parse::<Collective>().unwrap().operators()[0];

@@ -2,7 +2,7 @@
 
 use super::{Case, Fault, Field, Status, Verdict};
 use passmuster_collectives::{
-    algorithms,
+    algorithms::Registry,
     machine::{Blamed, How},
     plan::Departure,
 };
@@ -66,11 +66,11 @@ impl Must {
 }
 
 /// How a run may name a fault; any one will do.
-fn ways(case: &Case, fault: Fault) -> Vec<Way> {
+fn ways(registry: &Registry, case: &Case, fault: Fault) -> Vec<Way> {
     let way = |status, must| Way { status, must };
     match fault {
         // Other people's kernels do not say for whom they wait. Some trap where they have waited long enough, and on GPUs those whose waits are bounded do.
-        Fault::Absent(rank) if is_foreign(case) => vec![
+        Fault::Absent(rank) if is_foreign(registry, case) => vec![
             way(Status::Hang, vec![Must::absent(rank), Must::blame(None, "did not finish", |how| *how == How::Unfinished)]),
             way(Status::Crash, vec![Must::absent(rank), Must::blame(None, "trapped", |how| *how == How::Trapped)]),
         ],
@@ -131,9 +131,9 @@ fn departed(rank: u32, how: Departure) -> Vec<Must> {
 
 /// The verdict of a case with an injected fault, by what its run came to: a pass if the run named the fault. A run that could not be made, or was given up, keeps its
 /// verdict unless that is what names the fault. A verdict that has been through this comes back as it is, as does that of a case without a fault.
-pub fn named(case: &Case, verdict: Verdict) -> Verdict {
+pub fn named(registry: &Registry, case: &Case, verdict: Verdict) -> Verdict {
     let Some(fault) = case.fault().filter(|_| verdict.came_to.is_none()) else { return verdict };
-    let ways = ways(case, fault);
+    let ways = ways(registry, case, fault);
     let dissent = fault.is_of_processes() && verdict.blamed.iter().any(|blamed| matches!(blamed.how, How::Silent | How::Disagrees));
     let holds = |way: &Way| verdict.status == way.status && way.must.iter().all(|must| (must.holds)(&verdict.blamed));
     let was_named = !dissent && ways.iter().any(holds);
@@ -157,9 +157,9 @@ pub fn named(case: &Case, verdict: Verdict) -> Verdict {
 }
 
 /// Whether a case is of a kernel from elsewhere.
-fn is_foreign(case: &Case) -> bool {
+fn is_foreign(registry: &Registry, case: &Case) -> bool {
     match case {
-        Case::Collective(case) => algorithms::find(case.collective, &case.algorithm).is_ok_and(|algorithm| algorithm.is_foreign()),
+        Case::Collective(case) => registry.find(case.collective, &case.algorithm).is_ok_and(|algorithm| algorithm.is_foreign()),
         Case::Product(_) => false,
     }
 }
@@ -170,12 +170,17 @@ mod tests {
     use rstest::rstest;
 
     use super::*;
+    use crate::REGISTRY;
 
     fn judged(case: &str, status: Status, blamed: &[Blamed]) -> Verdict {
+        judged_among(&REGISTRY, case, status, blamed)
+    }
+
+    fn judged_among(registry: &Registry, case: &str, status: Status, blamed: &[Blamed]) -> Verdict {
         let case: Case = case.parse().unwrap();
         // Prose says nothing here.
         let raw = Verdict { blamed: blamed.to_vec(), ..Verdict::without_checks(case.to_string(), status, "waited for rank 1 , signal 9") };
-        named(&case, raw)
+        named(registry, &case, raw)
     }
 
     fn is(rank: usize, how: How) -> Blamed {
@@ -202,9 +207,8 @@ mod tests {
             worlds = [2]
             launch = { grid = 1, block = 32 }
         "#;
-        // Once in a process, and cases are processes.
-        let _ = algorithms::register(vec![Foreign::read(THEIRS, None).unwrap()]);
-        let verdict = judged(&format!("all_reduce/{algorithm}:f32,sum:w=2:n=9:fault=absent@r1"), status, blamed);
+        let registry = REGISTRY.clone().with_foreign([Foreign::read(THEIRS, None).unwrap()]).unwrap();
+        let verdict = judged_among(&registry, &format!("all_reduce/{algorithm}:f32,sum:w=2:n=9:fault=absent@r1"), status, blamed);
         assert_eq!(verdict.status, if passes { Status::Pass } else { Status::Fail }, "{}", verdict.reason);
         assert_eq!(verdict.came_to, Some(status));
     }
@@ -262,9 +266,9 @@ mod tests {
     #[test]
     fn naming_twice_changes_nothing() {
         let verdict = judged("all_reduce/one_shot:f32,sum:w=2:n=9:fault=absent@r1", Status::Hang, &[is(1, How::Awaited)]);
-        assert_eq!(named(&verdict.case.parse().unwrap(), verdict.clone()), verdict);
+        assert_eq!(named(&REGISTRY, &verdict.case.parse().unwrap(), verdict.clone()), verdict);
         assert!(verdict.voids_device(), "a device that hung is not used again, though the hang was asked for");
         let of_no_fault = Verdict::without_checks("all_reduce/one_shot:f32,sum:w=2:n=9", Status::Hang, "");
-        assert_eq!(named(&of_no_fault.case.parse().unwrap(), of_no_fault.clone()), of_no_fault);
+        assert_eq!(named(&REGISTRY, &of_no_fault.case.parse().unwrap(), of_no_fault.clone()), of_no_fault);
     }
 }

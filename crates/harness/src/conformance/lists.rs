@@ -16,8 +16,8 @@ mod unregistered;
 mod worlds;
 
 use std::{
-    cell::Cell,
     collections::{HashMap, HashSet},
+    sync::Arc,
 };
 
 use super::{
@@ -29,7 +29,7 @@ use super::{
     shrink::boundary_counts,
 };
 use passmuster_collectives::{
-    algorithms::{self, Algorithm, Foreign, Protocol},
+    algorithms::{self, Algorithm, Foreign, Protocol, Registry},
     collective::{Collective, DType, ReduceOp, Shape},
     kernels::{Module, MutantCases},
     machine::Site,
@@ -62,27 +62,26 @@ impl List {
         }
     }
 
-    /// Its cases of collectives, the same for the same seed. Seed 0 is what records are made with.
-    pub fn cases(self, seed: u64) -> Vec<CollectiveCase> {
+    /// Its cases of collectives, of the algorithms of a registry: the same for the same seed. Seed 0 is what records are made with.
+    pub fn cases(self, registry: &Registry, seed: u64) -> Vec<CollectiveCase> {
+        let all = Source::all(registry);
         let listed = |part: Part| {
-            let before = LISTED.replace(part);
-            let cases = match self {
-                List::Smoke => each_once(smoke(seed)),
-                List::Merge => each_once(merge(seed)),
-                List::Faults => faults(),
-            };
-            LISTED.set(before);
-            cases
+            let from = Source { registry, part };
+            match self {
+                List::Smoke => each_once(smoke(from, seed)),
+                List::Merge => each_once(merge(from, seed)),
+                List::Faults => faults(from),
+            }
         };
         let is_later = |case: &CollectiveCase| {
-            let of = |name: &str| algorithms::find(case.collective, name).is_ok_and(came_later);
+            let of = |name: &str| registry.find(case.collective, name).is_ok_and(|algorithm| came_later(&*algorithm));
             if case.calls.is_empty() { of(&case.algorithm) } else { case.shots().all(|shot| of(&shot.algorithm)) }
         };
         let mut cases = listed(Part::First);
         cases.extend(listed(Part::Later).into_iter().filter(is_later));
         match self {
-            List::Smoke => cases.extend(nodes::smoke(seed)),
-            List::Merge => cases.extend(far::merge(seed).into_iter().chain(nodes::merge(seed))),
+            List::Smoke => cases.extend(nodes::smoke(all, seed)),
+            List::Merge => cases.extend(far::merge(all, seed).into_iter().chain(nodes::merge(all, seed))),
             List::Faults => {}
         }
         cases
@@ -98,17 +97,18 @@ impl List {
     }
 
     /// Its cases of every kind.
-    pub fn all_cases(self, seed: u64) -> Vec<Case> {
-        self.cases(seed).into_iter().map(Case::from).chain(self.products(seed).into_iter().map(Case::from)).collect()
+    pub fn all_cases(self, registry: &Registry, seed: u64) -> Vec<Case> {
+        self.cases(registry, seed).into_iter().map(Case::from).chain(self.products(seed).into_iter().map(Case::from)).collect()
     }
 
-    /// The cases of a kernel from elsewhere, which must be [registered](algorithms::register): what its specification names, and within
+    /// The cases of a kernel from elsewhere, which must be [in the registry](Registry::with_foreign): what its specification names, and within
     /// that what the list looks for. Smoke has at most 60 cases or so, merge some hundreds, faults ten at most.
-    pub fn cases_of(self, foreign: &Foreign, seed: u64) -> Vec<CollectiveCase> {
+    pub fn cases_of(self, registry: &Registry, foreign: &Foreign, seed: u64) -> Vec<CollectiveCase> {
+        let from = Source::all(registry);
         match self {
-            List::Smoke => foreign::smoke(foreign, seed),
-            List::Merge => foreign::merge(foreign, seed),
-            List::Faults => foreign::faults(foreign, seed),
+            List::Smoke => foreign::smoke(from, foreign, seed),
+            List::Merge => foreign::merge(from, foreign, seed),
+            List::Faults => foreign::faults(from, foreign, seed),
         }
     }
 }
@@ -125,37 +125,74 @@ enum Part {
     Later,
 }
 
-thread_local!(static LISTED: Cell<Part> = const { Cell::new(Part::All) });
-
 /// Whether it sends Lamport packs or copies between barriers: those came when there were lists already, and changed no case of what was in them.
 fn came_later(algorithm: &dyn Algorithm) -> bool {
     matches!(algorithm.protocol(), Protocol::Packs | Protocol::CopyBarriers)
 }
 
-/// The algorithms of a collective that are under test, which are those that are not somebody else's.
-pub(super) fn under_test(collective: Collective) -> impl Iterator<Item = &'static dyn Algorithm> {
-    let part = LISTED.get();
-    let is_listed = move |algorithm: &dyn Algorithm| match part {
-        Part::All => true,
-        Part::First => !came_later(algorithm),
-        Part::Later => came_later(algorithm) || algorithm.protocol() == Protocol::StreamWords || algorithm.uses_multicast(),
-    };
-    algorithms::all().iter().copied().filter(move |a| a.collective() == collective && !a.is_peer() && is_listed(*a))
+/// What cases are drawn from: the algorithms of a registry, or those of them that are of the part of a list that is being made.
+#[derive(Clone, Copy)]
+pub(crate) struct Source<'r> {
+    pub registry: &'r Registry,
+    part: Part,
 }
 
-/// The algorithms under test that every machine can run, for they use no multicast addresses, and whose kernels synchronise.
-pub(crate) fn contenders(collective: Collective) -> Vec<&'static str> {
-    under_test(collective).filter(|a| !a.uses_multicast() && !a.protocol().is_by_copy_engine()).map(|a| a.name()).collect()
-}
+impl<'r> Source<'r> {
+    /// All that a registry has.
+    pub(crate) fn all(registry: &'r Registry) -> Source<'r> {
+        Source { registry, part: Part::All }
+    }
 
-/// The algorithms under test whose data copy engines move.
-pub(super) fn contenders_by_copy_engine(collective: Collective) -> Vec<&'static str> {
-    under_test(collective).filter(|a| a.protocol().is_by_copy_engine()).map(|a| a.name()).collect()
-}
+    /// The algorithms of a collective that are under test, which are those that are not somebody else's.
+    pub(crate) fn under_test(self, collective: Collective) -> impl Iterator<Item = &'r dyn Algorithm> {
+        let is_listed = move |algorithm: &dyn Algorithm| match self.part {
+            Part::All => true,
+            Part::First => !came_later(algorithm),
+            Part::Later => came_later(algorithm) || algorithm.protocol() == Protocol::StreamWords || algorithm.uses_multicast(),
+        };
+        self.registry.of(collective).map(|algorithm| &**algorithm).filter(move |algorithm| !algorithm.is_peer() && is_listed(*algorithm))
+    }
 
-/// The algorithms under test that use multicast addresses.
-pub(super) fn contenders_over_multicast(collective: Collective) -> Vec<&'static str> {
-    under_test(collective).filter(|a| a.uses_multicast()).map(|a| a.name()).collect()
+    /// The algorithms under test that every machine can run, for they use no multicast addresses, and whose kernels synchronise.
+    pub(crate) fn contenders(self, collective: Collective) -> Vec<&'r str> {
+        self.under_test(collective).filter(|a| !a.uses_multicast() && !a.protocol().is_by_copy_engine()).map(|a| a.name()).collect()
+    }
+
+    /// The algorithms under test whose data copy engines move.
+    fn contenders_by_copy_engine(self, collective: Collective) -> Vec<&'r str> {
+        self.under_test(collective).filter(|a| a.protocol().is_by_copy_engine()).map(|a| a.name()).collect()
+    }
+
+    /// The algorithms under test that use multicast addresses.
+    fn contenders_over_multicast(self, collective: Collective) -> Vec<&'r str> {
+        self.under_test(collective).filter(|a| a.uses_multicast()).map(|a| a.name()).collect()
+    }
+
+    /// The peers that do such a call.
+    fn peers(self, collective: Collective, dtype: DType, op: ReduceOp) -> Vec<&'r str> {
+        let call = sample(collective, dtype, op);
+        self.registry.of(collective).filter(|a| a.is_peer() && a.supports(&call).is_ok()).map(|a| a.name()).collect()
+    }
+
+    /// Whether the algorithm of a case does its call.
+    fn supports(self, case: &CollectiveCase) -> Result<(), String> {
+        supports(self.registry, case)
+    }
+
+    /// Up to how many elements a case is modest of the part that is being made.
+    fn modest_elements(self) -> u64 {
+        if self.part == Part::Later { POLLED_ELEMENTS } else { MODEST_ELEMENTS }
+    }
+
+    /// Whether ranks poll all the data of every peer: of those, large calls differ from modest ones in time only.
+    fn polls_data(self, algorithm: &str) -> bool {
+        self.all_reduce(algorithm).protocol().polls_data()
+    }
+
+    /// The all-reduce of this name.
+    fn all_reduce(self, algorithm: &str) -> Arc<dyn Algorithm> {
+        self.registry.find(Collective::AllReduce, algorithm).expect("a contender")
+    }
 }
 
 /// A call of one element a slot on two ranks: what algorithms are asked whether they do a type and an operator.
@@ -163,57 +200,50 @@ fn sample(collective: Collective, dtype: DType, op: ReduceOp) -> Call {
     Call::standalone(Shape::new(collective, 2, 1), dtype, op).expect("one element fits").0
 }
 
-/// The peers that do such a call.
-fn peers(collective: Collective, dtype: DType, op: ReduceOp) -> Vec<&'static str> {
-    let call = sample(collective, dtype, op);
-    let of_collective = algorithms::all().iter().filter(|a| a.collective() == collective);
-    of_collective.filter(|a| a.is_peer() && a.supports(&call).is_ok()).map(|a| a.name()).collect()
-}
-
-fn smoke(seed: u64) -> Vec<CollectiveCase> {
+fn smoke(from: Source<'_>, seed: u64) -> Vec<CollectiveCase> {
     let mut choice = Choice::of_seed(seed);
     let mut cases = Vec::new();
-    for algorithm in contenders(Collective::AllReduce) {
+    for algorithm in from.contenders(Collective::AllReduce) {
         for dtype in [DType::BF16, DType::F32] {
             for world in [1, 2, 3, 4, 8] {
                 for inputs in InputClass::ALL {
                     let mut case = CollectiveCase::new(Collective::AllReduce, algorithm, dtype, ReduceOp::Sum, world, 0);
-                    case.count = choice.of(&moderate_counts(algorithm, dtype, world));
+                    case.count = choice.of(&moderate_counts(from, algorithm, dtype, world));
                     case.inputs = inputs;
                     case.seed = seed;
-                    vary(&mut case, &mut choice);
+                    vary(from, &mut case, &mut choice);
                     cases.push(case);
                 }
             }
         }
     }
-    cases.extend(sequences::sequences(16, seed));
-    cases.extend(over_multicast::smoke(seed));
-    cases.extend(others::smoke(seed));
-    cases.extend(unregistered::smoke(seed));
-    cases.extend(by_copy_engine::algorithms().flat_map(|of| by_copy_engine::smoke(of, seed)));
-    cases.extend(types::smoke(seed));
-    cases.extend(premul_sum::smoke(seed));
-    cases.extend(all_to_all_v::smoke(seed));
+    cases.extend(sequences::sequences(from, 16, seed));
+    cases.extend(over_multicast::smoke(from, seed));
+    cases.extend(others::smoke(from, seed));
+    cases.extend(unregistered::smoke(from, seed));
+    cases.extend(by_copy_engine::algorithms(from).flat_map(|of| by_copy_engine::smoke(from, of, seed)));
+    cases.extend(types::smoke(from, seed));
+    cases.extend(premul_sum::smoke(from, seed));
+    cases.extend(all_to_all_v::smoke(from, seed));
     cases.extend(worlds::smoke(seed));
     cases
 }
 
-fn merge(seed: u64) -> Vec<CollectiveCase> {
+fn merge(from: Source<'_>, seed: u64) -> Vec<CollectiveCase> {
     let mut choice = Choice::of_seed(seed);
     let mut cases = Vec::new();
-    for algorithm in contenders(Collective::AllReduce) {
+    for algorithm in from.contenders(Collective::AllReduce) {
         for dtype in DType::COMMON {
             for op in ReduceOp::COMMON {
                 for world in 1..=8 {
                     for inputs in InputClass::ALL {
-                        for peer in with_and_without_peer(algorithm, &mut choice) {
+                        for peer in with_and_without_peer(from, algorithm, &mut choice) {
                             let mut case = CollectiveCase::new(Collective::AllReduce, algorithm, dtype, op, world, 0);
-                            case.count = choice.of(&moderate_counts(algorithm, dtype, world));
+                            case.count = choice.of(&moderate_counts(from, algorithm, dtype, world));
                             case.inputs = inputs;
                             case.seed = seed.wrapping_add(choice.draw() % 0xffff);
-                            case.peer = peer.then(|| choice.of(&peers(Collective::AllReduce, dtype, op)).to_owned());
-                            vary(&mut case, &mut choice);
+                            case.peer = peer.then(|| choice.of(&from.peers(Collective::AllReduce, dtype, op)).to_owned());
+                            vary(from, &mut case, &mut choice);
                             cases.push(case);
                         }
                     }
@@ -222,7 +252,7 @@ fn merge(seed: u64) -> Vec<CollectiveCase> {
         }
         for world in 1..=8 {
             for dtype in [DType::BF16, DType::F32] {
-                let most = if polls_data(algorithm) { modest_elements() } else { SWEPT_ELEMENTS };
+                let most = if from.polls_data(algorithm) { from.modest_elements() } else { SWEPT_ELEMENTS };
                 for (number, count) in modest_counts(Collective::AllReduce, dtype, world, most).into_iter().enumerate() {
                     let mut case = CollectiveCase::new(Collective::AllReduce, algorithm, dtype, ReduceOp::Sum, world, count);
                     // Probes show the order of addition, which may be another where slices are cut differently.
@@ -233,51 +263,59 @@ fn merge(seed: u64) -> Vec<CollectiveCase> {
                 }
             }
             // Of those who poll lines, what does large calls at all takes the emulator ten times as long.
-            let large = if polls_data(algorithm) { Vec::new() } else { large_counts(world) };
+            let large = if from.polls_data(algorithm) { Vec::new() } else { large_counts(world) };
             for count in large {
                 let mut case = CollectiveCase::new(Collective::AllReduce, algorithm, DType::BF16, ReduceOp::Sum, world, count);
                 case.inputs = InputClass::Natural;
                 case.seed = seed;
-                case.peer = (world > 1).then(|| choice.of(&peers(Collective::AllReduce, DType::BF16, ReduceOp::Sum)).to_owned());
-                cases.extend(supported(case));
+                case.peer = (world > 1).then(|| choice.of(&from.peers(Collective::AllReduce, DType::BF16, ReduceOp::Sum)).to_owned());
+                cases.extend(supported(from, case));
             }
         }
         // More than 2^31 elements: 32-bit indices would wrap.
         let mut huge = CollectiveCase::new(Collective::AllReduce, algorithm, DType::BF16, ReduceOp::Sum, 2, (1 << 31) + 9);
         huge.seed = seed;
-        cases.extend(supported(huge));
+        cases.extend(supported(from, huge));
     }
-    cases.extend(sequences::sequences(600, seed));
-    for algorithm in contenders(Collective::AllReduce) {
+    cases.extend(sequences::sequences(from, 600, seed));
+    for algorithm in from.contenders(Collective::AllReduce) {
         for dtype in DType::COMMON {
             for (turn, op) in ReduceOp::COMMON.into_iter().enumerate() {
                 let inputs = InputClass::ALL[turn % InputClass::ALL.len()];
-                cases.push(modest((Collective::AllReduce, algorithm), (dtype, op), LARGEST_WORLD, inputs, seed, &mut choice));
+                cases.push(modest(from, (Collective::AllReduce, algorithm), (dtype, op), LARGEST_WORLD, inputs, seed, &mut choice));
             }
         }
         for inputs in InputClass::ALL {
-            cases.push(modest((Collective::AllReduce, algorithm), (DType::BF16, ReduceOp::Sum), LARGEST_WORLD, inputs, seed, &mut choice));
+            cases.push(modest(
+                from,
+                (Collective::AllReduce, algorithm),
+                (DType::BF16, ReduceOp::Sum),
+                LARGEST_WORLD,
+                inputs,
+                seed,
+                &mut choice,
+            ));
         }
     }
-    cases.extend(over_multicast::merge(Collective::AllReduce, seed, &mut choice));
-    cases.extend(others::merge(seed));
-    cases.extend(over_multicast::others().flat_map(|of| over_multicast::merge(of, seed, &mut choice)));
-    cases.extend(by_copy_engine::algorithms().flat_map(|of| by_copy_engine::merge(of, seed)));
-    cases.extend(chosen::merge(seed));
-    cases.extend(unregistered::merge(seed));
-    cases.extend(types::merge(seed));
-    cases.extend(premul_sum::merge(seed));
-    cases.extend(all_to_all_v::merge(seed));
+    cases.extend(over_multicast::merge(from, Collective::AllReduce, seed, &mut choice));
+    cases.extend(others::merge(from, seed));
+    cases.extend(over_multicast::others(from).flat_map(|of| over_multicast::merge(from, of, seed, &mut choice)));
+    cases.extend(by_copy_engine::algorithms(from).flat_map(|of| by_copy_engine::merge(from, of, seed)));
+    cases.extend(chosen::merge(from, seed));
+    cases.extend(unregistered::merge(from, seed));
+    cases.extend(types::merge(from, seed));
+    cases.extend(premul_sum::merge(from, seed));
+    cases.extend(all_to_all_v::merge(from, seed));
     thin_out(&mut cases, seed);
-    cases.extend(beside_nccls_choice(seed));
-    cases.extend(worlds::merge(seed));
+    cases.extend(beside_nccls_choice(from, seed));
+    cases.extend(worlds::merge(from, seed));
     cases
 }
 
 /// All-reduces beside whichever of its symmetric kernels NCCL takes: every type that these add, at sizes for which it may take another.
-fn beside_nccls_choice(seed: u64) -> Vec<CollectiveCase> {
+fn beside_nccls_choice(from: Source<'_>, seed: u64) -> Vec<CollectiveCase> {
     const PEER: &str = "nccl_symmetric";
-    let peer = algorithms::find(Collective::AllReduce, PEER).expect("it is a peer of all-reduce");
+    let peer = from.registry.find(Collective::AllReduce, PEER).expect("it is a peer of all-reduce");
     let mut cases = Vec::new();
     for dtype in DType::ALL.into_iter().filter(|&dtype| peer.check_supported(&sample(Collective::AllReduce, dtype, ReduceOp::Sum)).is_ok())
     {
@@ -308,9 +346,9 @@ fn large_counts(world: u32) -> Vec<u64> {
 
 /// A case with a peer and one without: where the machine has no peer for a world size, the kernel is tested all the same. One of the two
 /// where ranks poll lines, which takes the emulator long, and where kernels go tile by tile, which takes it as long as two_shot twice.
-fn with_and_without_peer(algorithm: &str, choice: &mut Choice) -> Vec<bool> {
+fn with_and_without_peer(from: Source<'_>, algorithm: &str, choice: &mut Choice) -> Vec<bool> {
     let by_tiles = |module: &Module| module.mutants.several.1 > MutantCases::DEFAULT.several.1;
-    let takes_long = polls_data(algorithm) || all_reduce(algorithm).modules().into_iter().any(by_tiles);
+    let takes_long = from.polls_data(algorithm) || from.all_reduce(algorithm).modules().into_iter().any(by_tiles);
     if takes_long { vec![choice.one_in(2)] } else { vec![false, true] }
 }
 
@@ -332,8 +370,8 @@ fn thin_out(cases: &mut Vec<CollectiveCase>, seed: u64) {
 }
 
 /// The case, where its algorithm does such a call.
-fn supported(case: CollectiveCase) -> Option<CollectiveCase> {
-    supports(&case).is_ok().then_some(case)
+fn supported(from: Source<'_>, case: CollectiveCase) -> Option<CollectiveCase> {
+    from.supports(&case).is_ok().then_some(case)
 }
 
 /// The largest world of the sweeps over types, operators and inputs: what the builds for GPUs of one host have room for. [`worlds`] has those beyond.
@@ -345,11 +383,6 @@ const MODEST_ELEMENTS: u64 = 32_000;
 /// The same of those that came [later](Part::Later): every rank polls the packs of all others, which takes the emulator four times as long.
 const POLLED_ELEMENTS: u64 = 8_000;
 
-/// Up to how many a case is modest of the part that is being made.
-fn modest_elements() -> u64 {
-    if LISTED.get() == Part::Later { POLLED_ELEMENTS } else { MODEST_ELEMENTS }
-}
-
 /// The same for a sweep over all boundary counts.
 const SWEPT_ELEMENTS: u64 = 120_000;
 
@@ -359,19 +392,9 @@ const TILED_ELEMENTS: u64 = 250_000;
 /// Elements of all ranks together up to which a case is moderate: above it, one takes the emulator seconds.
 const MODERATE_ELEMENTS: u64 = 60_000;
 
-/// Whether ranks poll all the data of every peer: of those, large calls differ from modest ones in time only.
-fn polls_data(algorithm: &str) -> bool {
-    all_reduce(algorithm).protocol().polls_data()
-}
-
-/// The all-reduce of this name.
-fn all_reduce(algorithm: &str) -> &'static dyn Algorithm {
-    algorithms::find(Collective::AllReduce, algorithm).expect("a contender")
-}
-
 /// Boundary counts of an all-reduce of which all ranks together have a moderate number of elements.
-fn moderate_counts(algorithm: &str, dtype: DType, world: u32) -> Vec<u64> {
-    let most = if polls_data(algorithm) { modest_elements() } else { MODERATE_ELEMENTS };
+fn moderate_counts(from: Source<'_>, algorithm: &str, dtype: DType, world: u32) -> Vec<u64> {
+    let most = if from.polls_data(algorithm) { from.modest_elements() } else { MODERATE_ELEMENTS };
     modest_counts(Collective::AllReduce, dtype, world, most)
 }
 
@@ -383,12 +406,13 @@ fn modest_counts(collective: Collective, dtype: DType, world: u32, most: u64) ->
 }
 
 /// Counts for the calls of sequences.
-pub(super) fn counts_in_sequences(collective: Collective, dtype: DType, world: u32) -> Vec<u64> {
-    modest_counts(collective, dtype, world, modest_elements())
+pub(super) fn counts_in_sequences(collective: Collective, dtype: DType, world: u32, most: u64) -> Vec<u64> {
+    modest_counts(collective, dtype, world, most)
 }
 
 /// A case of a boundary count that is small for all ranks together.
 fn modest(
+    from: Source<'_>,
     (collective, algorithm): (Collective, &str),
     (dtype, op): (DType, ReduceOp),
     world: u32,
@@ -396,18 +420,18 @@ fn modest(
     seed: u64,
     choice: &mut Choice,
 ) -> CollectiveCase {
-    let counts = modest_counts(collective, dtype, world, modest_elements());
+    let counts = modest_counts(collective, dtype, world, from.modest_elements());
     let mut case = CollectiveCase::new(collective, algorithm, dtype, op, world, choice.of(&counts));
     case.inputs = inputs;
     case.seed = seed.wrapping_add(choice.draw() % 0xffff);
-    vary(&mut case, choice);
+    vary(from, &mut case, choice);
     case
 }
 
 /// Root, placement, graph shape and skew, for a case that has the rest.
-fn vary(case: &mut CollectiveCase, choice: &mut Choice) {
+fn vary(from: Source<'_>, case: &mut CollectiveCase, choice: &mut Choice) {
     // Where streams meet, a rank can be late on its host alone.
-    let synchronises = !algorithms::find(case.collective, &case.algorithm).is_ok_and(|of| of.protocol() == Protocol::StreamWords);
+    let synchronises = !from.registry.find(case.collective, &case.algorithm).is_ok_and(|of| of.protocol() == Protocol::StreamWords);
     case.root = root(case, choice);
     case.in_place = choice.one_in(3) && case.collective.has_in_place();
     case.offset = choice.of(&[0, 0, 0, 1, 3, 8]);
@@ -433,9 +457,9 @@ fn each_once(mut cases: Vec<CollectiveCase>) -> Vec<CollectiveCase> {
     cases
 }
 
-fn faults() -> Vec<CollectiveCase> {
+fn faults(from: Source<'_>) -> Vec<CollectiveCase> {
     let mut cases = Vec::new();
-    for algorithm in contenders(Collective::AllReduce) {
+    for algorithm in from.contenders(Collective::AllReduce) {
         for (world, fault) in
             [(2, Fault::Absent(1)), (4, Fault::Absent(3)), (2, Fault::IllegalAddress(0)), (4, Fault::IllegalAddress(2)), (2, Fault::Killed)]
         {
@@ -479,15 +503,17 @@ fn faults_of_processes() -> impl Iterator<Item = CollectiveCase> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::REGISTRY;
     use passmuster_collectives::algorithms::auto;
+
     #[test]
     fn ids_of_a_list_are_unique_and_read_back() {
         for list in [List::Smoke, List::Merge] {
-            let cases = list.cases(0);
+            let cases = list.cases(&REGISTRY, 0);
             let ids: HashSet<String> = cases.iter().map(CollectiveCase::to_string).collect();
             assert_eq!(ids.len(), cases.len(), "{}: a case is there twice", list.name());
             for case in &cases {
-                assert_eq!(case.to_string().parse::<CollectiveCase>().as_ref(), Ok(case));
+                assert_eq!(Case::resolve(&case.to_string(), &REGISTRY), Ok(case.clone().into()));
             }
         }
     }
@@ -495,7 +521,7 @@ mod tests {
     /// If this fails, nobody sees whether a machine is of use after a fault.
     #[test]
     fn the_case_of_a_fault_follows_it_without_the_fault() {
-        for pair in List::Faults.cases(0).chunks(2) {
+        for pair in List::Faults.cases(&REGISTRY, 0).chunks(2) {
             assert_eq!((pair[0].fault.is_some(), &CollectiveCase { fault: None, ..pair[0].clone() }), (true, &pair[1]));
         }
     }
@@ -503,18 +529,18 @@ mod tests {
     /// If this fails, NCCL's own choice on windows is timed and never judged.
     #[test]
     fn merge_has_all_reduces_beside_what_nccl_chooses() {
-        let cases = List::Merge.cases(0);
+        let cases = List::Merge.cases(&REGISTRY, 0);
         let of = |dtype| cases.iter().filter(move |case| case.dtype == dtype && case.peer.as_deref() == Some("nccl_symmetric"));
         for dtype in [DType::F32, DType::F16, DType::BF16, DType::E4M3, DType::E5M2] {
             assert_eq!(of(dtype).map(|case| case.world).collect::<HashSet<_>>(), [2, 3, 4, 8].into(), "{dtype}");
-            assert!(of(dtype).all(|case| case.environment().get("NCCL_WIN_ENABLE") == Some(&"1")));
+            assert!(of(dtype).all(|case| case.environment(&REGISTRY).get("NCCL_WIN_ENABLE") == Some(&"1")));
         }
         assert_eq!(of(DType::F64).count() + of(DType::I32).count(), 0);
     }
 
     #[test]
     fn merge_covers_the_product_that_it_promises() {
-        let cases = List::Merge.cases(0);
+        let cases = List::Merge.cases(&REGISTRY, 0);
         assert!(cases.len() >= 3000, "{}", cases.len());
         let mut seen = HashSet::new();
         for case in &cases {
@@ -574,8 +600,8 @@ mod tests {
 
     #[test]
     fn merge_covers_the_other_collectives_over_multicast() {
-        let cases = List::Merge.cases(0);
-        for collective in over_multicast::others() {
+        let cases = List::Merge.cases(&REGISTRY, 0);
+        for collective in over_multicast::others(Source::all(&REGISTRY)) {
             let any = |is: &dyn Fn(&CollectiveCase) -> bool| {
                 cases.iter().any(|c| (c.collective, &*c.algorithm) == (collective, "multimem") && is(c))
             };
@@ -592,15 +618,16 @@ mod tests {
     }
 
     fn by_copy_engine(case: &CollectiveCase) -> bool {
-        contenders_by_copy_engine(case.collective).iter().any(|of| case.algorithm == *of || case.shots().any(|shot| shot.algorithm == *of))
+        let of_collective = Source::all(&REGISTRY).contenders_by_copy_engine(case.collective);
+        of_collective.iter().any(|of| case.algorithm == *of || case.shots().any(|shot| shot.algorithm == *of))
     }
 
     #[test]
     fn merge_covers_copy_engines() {
-        let cases = List::Merge.cases(0);
+        let cases = List::Merge.cases(&REGISTRY, 0);
         let all: Vec<&CollectiveCase> = cases.iter().filter(|case| by_copy_engine(case) && case.counts.is_none()).collect();
         assert!((500..=950).contains(&all.len()), "{}", all.len());
-        for (collective, _) in by_copy_engine::algorithms() {
+        for (collective, _) in by_copy_engine::algorithms(Source::all(&REGISTRY)) {
             let any = |is: &dyn Fn(&CollectiveCase) -> bool| all.iter().any(|case| case.collective == collective && is(case));
             for world in (1..=8).chain([16]) {
                 for dtype in DType::COMMON {
@@ -624,8 +651,8 @@ mod tests {
 
     #[test]
     fn merge_covers_the_other_collectives() {
-        let cases = List::Merge.cases(0);
-        for (collective, algorithm) in others::algorithms() {
+        let cases = List::Merge.cases(&REGISTRY, 0);
+        for (collective, algorithm) in others::algorithms(Source::all(&REGISTRY)) {
             let own: Vec<&CollectiveCase> =
                 cases.iter().filter(|case| (case.collective, &*case.algorithm) == (collective, algorithm)).collect();
             assert!((250..580).contains(&own.len()), "{}", own.len());
@@ -654,7 +681,7 @@ mod tests {
     /// If this fails, nothing judges what `auto` does where its choice changes.
     #[test]
     fn merge_has_calls_on_both_sides_of_choices() {
-        let cases = List::Merge.cases(0);
+        let cases = List::Merge.cases(&REGISTRY, 0);
         for collective in Collective::ALL {
             assert!((2..=8).any(|world| chosen::tried(collective, world).next().is_some()), "{collective}");
         }
@@ -687,8 +714,8 @@ mod tests {
     #[test]
     fn every_collective_is_called_on_memory_of_any_kind() {
         for list in [List::Smoke, List::Merge] {
-            let cases = list.cases(0);
-            for unregistered in algorithms::Unregistered::all() {
+            let cases = list.cases(&REGISTRY, 0);
+            for unregistered in Collective::ALL.map(|of| REGISTRY.find(of, algorithms::unregistered::NAME).unwrap()) {
                 let of = |case: &&CollectiveCase| (case.collective, &*case.algorithm) == (unregistered.collective(), unregistered.name());
                 assert!(cases.iter().any(|case| of(&case) && case.world > 1 && case.count > 0), "{}", unregistered.collective());
                 let is_merge = list == List::Merge;
@@ -701,7 +728,7 @@ mod tests {
     /// A sequence that a machine without multicast addresses cannot do would be lost there as a whole.
     #[test]
     fn multicast_is_kept_apart_from_what_every_machine_runs() {
-        let cases = List::Merge.cases(0);
+        let cases = List::Merge.cases(&REGISTRY, 0);
         let uses = |case: &CollectiveCase| case.shots().any(|shot| shot.algorithm.starts_with("multimem"));
         let of_all_reduce = |case: &&CollectiveCase| {
             let apart = [auto::NAME, algorithms::unregistered::NAME, algorithms::hierarchical::NAME];
@@ -714,22 +741,22 @@ mod tests {
             |case: &CollectiveCase| case.shots().any(|shot| shot.algorithm.ends_with("_lamport") || shot.offset > 1 << 30);
         assert_eq!(sequences.iter().filter(|case| !uses(case) && !is_listed_apart(case)).count(), 600);
         assert!(sequences.iter().filter(|case| uses(case)).count() > 15);
-        assert!(!List::Faults.cases(0).iter().any(|case| case.algorithm.starts_with("multimem")));
+        assert!(!List::Faults.cases(&REGISTRY, 0).iter().any(|case| case.algorithm.starts_with("multimem")));
     }
 
     /// If this fails, a list counts cases as not supported that nobody ever meant to run.
     #[test]
     fn what_an_algorithm_under_test_does_not_do_is_not_listed() {
         for list in [List::Smoke, List::Merge, List::Faults] {
-            for case in list.cases(0).iter().filter(|case| case.calls.is_empty()) {
-                assert_eq!(supports(case), Ok(()), "{case}");
+            for case in list.cases(&REGISTRY, 0).iter().filter(|case| case.calls.is_empty()) {
+                assert_eq!(supports(&REGISTRY, case), Ok(()), "{case}");
             }
         }
     }
 
     #[test]
     fn lists_depend_on_nothing_but_the_seed() {
-        assert_eq!(List::Smoke.cases(7), List::Smoke.cases(7));
-        assert_ne!(List::Smoke.cases(7), List::Smoke.cases(8));
+        assert_eq!(List::Smoke.cases(&REGISTRY, 7), List::Smoke.cases(&REGISTRY, 7));
+        assert_ne!(List::Smoke.cases(&REGISTRY, 7), List::Smoke.cases(&REGISTRY, 8));
     }
 }

@@ -24,7 +24,7 @@ use toml::Spanned;
 
 use super::{Case, CaseId, List, Query, Status, products::of_kernels, waivers};
 use passmuster_collectives::{
-    algorithms::Target,
+    algorithms::{Registry, Target},
     machine::{Machine, MachineInfo},
     plan::{MAX_WORLD, Op, Script, Step},
 };
@@ -209,10 +209,10 @@ pub enum RunsOn<'m> {
 
 /// The manifest of a list: for each algorithm as many cases as must pass where the list runs, also by world size. What depends on more than the number of
 /// GPUs is not required: multicast, NCCL's own decision for or against its symmetric kernels, what is waived, and products whose ranks share a GPU.
-pub fn of_list(list: List, place: RunsOn<'_>) -> String {
+pub fn of_list(registry: &Registry, list: List, place: RunsOn<'_>) -> String {
     let mut algorithms: BTreeMap<String, BTreeMap<u32, usize>> = BTreeMap::new();
     let waived: Vec<Query> = waivers::built_in().iter().filter_map(|waiver| Query::new(&waiver.query).ok()).collect();
-    for case in list.all_cases(0).into_iter().filter(|case| place.runs(case, &waived)) {
+    for case in list.all_cases(registry, 0).into_iter().filter(|case| place.runs(registry, case, &waived)) {
         let [of, algorithm, ..] = case.head();
         *algorithms.entry(format!("{of}/{algorithm}")).or_default().entry(case.world()).or_default() += 1;
     }
@@ -235,8 +235,8 @@ pub fn of_list(list: List, place: RunsOn<'_>) -> String {
 const MOST_SHARING: usize = 8;
 
 impl RunsOn<'_> {
-    fn runs(self, case: &Case, waived: &[Query]) -> bool {
-        let Ok((_, script)) = case.prepared(Target::default().waiting_blocks) else { return false };
+    fn runs(self, registry: &Registry, case: &Case, waived: &[Query]) -> bool {
+        let Ok((_, script)) = case.prepared(registry, Target::default().waiting_blocks) else { return false };
         match self {
             RunsOn::Emulator(machine) => {
                 let multiplications = if let Case::Product(product) = case { of_kernels(product, &script) } else { 0 };

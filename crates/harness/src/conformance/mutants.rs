@@ -23,10 +23,10 @@ use serde::{Deserialize, Serialize};
 
 use super::{CollectiveCase, Finding, ProductCase, Skew, Status, Verdict, report::RecordCase};
 use passmuster_collectives::{
-    algorithms::{self, TensorParallelFusion, matmul::Tile, premul_sum},
+    algorithms::{self, Registry, TensorParallelFusion, matmul::Tile, premul_sum},
     collective::{DType, Layout, Product, ReduceOp},
     kernels::{self, Calls, Module},
-    library::{self, Library},
+    library::Library,
     plan::Build,
 };
 
@@ -145,33 +145,33 @@ fn text_of_entry(ptx: &str, entry: &str) -> Option<Range<usize>> {
 
 impl Mutant {
     /// What it is judged on by the emulator where its bug is one of synchronisation: see [`sync_cases`].
-    pub fn sync_cases(&self) -> Vec<CollectiveCase> {
-        library::find(self.shown_by).map(sync_cases).unwrap_or_default()
+    pub fn sync_cases(&self, registry: &Registry) -> Vec<CollectiveCase> {
+        registry.module(self.shown_by).map(|module| sync_cases(registry, module)).unwrap_or_default()
     }
 
     /// The kernels with this mutant in its module's place.
-    pub fn library(&self) -> Library {
-        let mut library = Library::default();
+    pub fn library(&self, registry: &Registry) -> Library {
+        let mut library = registry.library();
         library.replace(self.module, self.build, self.ptx);
         library
     }
 
     /// The same with all entries of the module, of which the mutant has the one that shows it.
-    pub fn library_with_all_entries(&self) -> Library {
-        let mut ptx = self.of().ptx(self.build).unwrap_or_default().to_owned();
+    pub fn library_with_all_entries(&self, registry: &Registry) -> Library {
+        let mut ptx = self.of(registry).ptx(self.build).unwrap_or_default().to_owned();
         for entry in kernels::entries(self.ptx) {
             if let (Some(own), Some(real)) = (text_of_entry(self.ptx, entry), text_of_entry(&ptx, entry)) {
                 ptx.replace_range(real, &self.ptx[own]);
             }
         }
-        let mut library = Library::default();
+        let mut library = registry.library();
         library.replace(self.module, self.build, ptx);
         library
     }
 
     /// The module.
-    fn of(&self) -> &'static Module {
-        library::find(self.module).expect("a mutant is of a module that is there")
+    fn of(&self, registry: &Registry) -> &'static Module {
+        registry.module(self.module).expect("a mutant is of a module that is there")
     }
 
     /// The half of tensor parallelism whose kernel it is; none where it is a collective's.
@@ -180,10 +180,10 @@ impl Mutant {
     }
 
     /// The name of its one entry.
-    pub fn entry(&self) -> String {
+    pub fn entry(&self, registry: &Registry) -> String {
         match self.half() {
             Some(_) => narrowest_entry(self.module, self.dtype),
-            None => algorithms::entry(self.of(), self.dtype, self.op),
+            None => algorithms::entry(self.of(registry), self.dtype, self.op),
         }
     }
 
@@ -194,20 +194,20 @@ impl Mutant {
     }
 
     /// Whether all that a case runs is this kernel, or all that it sums comes from it.
-    pub fn is_reached_by(&self, case: &CollectiveCase) -> bool {
+    pub fn is_reached_by(&self, registry: &Registry, case: &CollectiveCase) -> bool {
         if self.half().is_some() {
             return false;
         }
         if self.module == premul_sum::MODULE.name {
             return (case.dtype, case.op) == (self.dtype, self.op) && case.peer.is_none();
         }
-        let shown_by = library::find(self.shown_by);
+        let shown_by = registry.module(self.shown_by);
         let of_id = || {
             let (collective, algorithm) = self.shown_by.split_once('/').expect("COLLECTIVE/ALGORITHM");
-            (collective.parse().expect("a collective"), algorithm)
+            (collective.parse().expect("a collective"), algorithm.to_owned())
         };
-        let (collective, algorithm) = shown_by.map_or_else(of_id, derived::of_module);
-        let packs = |elements: u64| self.of().calls != Calls::PremulSum || (elements * self.dtype.size()).is_multiple_of(16);
+        let (collective, algorithm) = shown_by.map_or_else(of_id, |module| derived::of_module(registry, module));
+        let packs = |elements: u64| self.of(registry).calls != Calls::PremulSum || (elements * self.dtype.size()).is_multiple_of(16);
         (case.dtype, case.op) == (self.dtype, self.op)
             && collective == case.collective
             && case.counts.is_some() == shown_by.is_some_and(|module| module.calls == Calls::AllToAllV)
@@ -356,11 +356,12 @@ pub fn equivalents() -> Result<Vec<Equivalent>, String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::REGISTRY;
     use passmuster_collectives::{kernels::entries, machine::Waived};
 
     #[test]
     fn a_hunt_ends_at_the_first_finding() {
-        let cases = sync_cases(library::find("all_reduce/two_shot").unwrap());
+        let cases = sync_cases(&REGISTRY, REGISTRY.module("all_reduce/two_shot").unwrap());
         let mut judged = Vec::new();
         let (tried, caught) = hunt(&cases, 8, |case, schedule| {
             judged.push((case.to_string(), schedule));
@@ -376,7 +377,7 @@ mod tests {
     /// If this fails, a synchronisation that only an assumption replaces is called unnecessary.
     #[test]
     fn new_assumption_catches_mutant() {
-        let cases = sync_cases(library::find("all_reduce/two_shot").unwrap());
+        let cases = sync_cases(&REGISTRY, REGISTRY.module("all_reduce/two_shot").unwrap());
         let waived =
             |what: &str| Waived { assumption: "boundary".into(), what: what.into(), first: String::new(), times: 1, places: Vec::new() };
         let verdict = |case: &CollectiveCase, what: &[&str]| Verdict {
@@ -395,10 +396,10 @@ mod tests {
     fn every_mutant_has_its_one_entry_and_differs_from_its_module() {
         assert!(!MUTANTS.is_empty());
         for mutant in MUTANTS {
-            let expected = mutant.entry();
+            let expected = mutant.entry(&REGISTRY);
             assert_eq!(entries(mutant.ptx).collect::<Vec<_>>(), [expected.as_str()], "{}", mutant.name);
-            let library = mutant.library();
-            let original = Library::default();
+            let library = mutant.library(&REGISTRY);
+            let original = REGISTRY.library();
             assert_eq!(library.ptx(mutant.module, mutant.build), Ok(mutant.ptx));
             let body = |ptx: &str| {
                 let (_, after) = ptx.split_once(&format!(".entry {expected}(")).expect("the entry is there");

@@ -276,7 +276,8 @@ impl fmt::Display for Revealed {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use passmuster_collectives::{algorithms, collective::Collective};
+    use crate::REGISTRY;
+    use passmuster_collectives::collective::Collective;
     use proptest::prelude::*;
     use rstest::rstest;
 
@@ -353,14 +354,14 @@ mod tests {
     /// the chain, which begins behind its root.
     #[rstest]
     fn kernels_add_in_the_order_that_they_promise(#[values(DType::BF16, DType::F16, DType::F64)] dtype: DType) {
-        let mut machine = crate::emulator::Emulator::new(crate::emulator::EmulatorOptions::default());
-        let adds = |algorithm: &&&dyn Algorithm| algorithm.collective().operators()[0].reduces();
-        let under_test = algorithms::all().iter().filter(|algorithm| !algorithm.is_peer() && !algorithm.uses_multicast());
+        let mut machine = crate::emulator::Emulator::new(crate::emulator::EmulatorOptions::of(&REGISTRY));
+        let adds = |algorithm: &&Arc<dyn Algorithm>| algorithm.collective().operators()[0].reduces();
+        let under_test = REGISTRY.algorithms().iter().filter(|algorithm| !algorithm.is_peer() && !algorithm.uses_multicast());
         let all: Vec<_> = under_test.filter(adds).collect();
         assert!(all.len() >= 12, "{}", all.len());
-        for &&algorithm in &all {
+        for algorithm in all {
             let name = algorithm.name();
-            let revealed = reveal(&mut machine, algorithm, (dtype, 4, 37), Duration::from_secs(20)).unwrap();
+            let revealed = reveal(&mut machine, &**algorithm, (dtype, 4, 37), Duration::from_secs(20)).unwrap();
             let (promised, order) = match name {
                 "chain" => (Order::AnyRotation, "((r1 + r2) + r3) + r0"),
                 _ => (Order::RankAscending, "((r0 + r1) + r2) + r3"),
@@ -375,10 +376,10 @@ mod tests {
 
     #[test]
     fn what_has_no_order_is_refused() {
-        let mut machine = crate::emulator::Emulator::new(crate::emulator::EmulatorOptions::default());
+        let mut machine = crate::emulator::Emulator::new(crate::emulator::EmulatorOptions::of(&REGISTRY));
         let mut refusal = |collective, name, dtype| {
-            let algorithm = algorithms::find(collective, name).unwrap();
-            reveal(&mut machine, algorithm, (dtype, 2, 8), Duration::from_secs(1)).unwrap_err().to_string()
+            let algorithm = REGISTRY.find(collective, name).unwrap();
+            reveal(&mut machine, &*algorithm, (dtype, 2, 8), Duration::from_secs(1)).unwrap_err().to_string()
         };
         assert_eq!(refusal(Collective::AllReduce, "one_shot", DType::I32), "not supported: sums of i32 are exact in any order");
         assert_eq!(refusal(Collective::AllGather, "push", DType::F32), "not supported: all_gather adds nothing");

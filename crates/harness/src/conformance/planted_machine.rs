@@ -6,7 +6,10 @@ use super::{
     CollectiveCase,
     scenario::{self, Options, Recorded},
 };
-use crate::emulator::{Emulator, EmulatorOptions};
+use crate::{
+    REGISTRY,
+    emulator::{Emulator, EmulatorOptions},
+};
 use passmuster_collectives::{
     machine::{Machine, MachineError, MachineInfo, Run},
     plan::{BufferSpec, Plan, Region, Script, Step},
@@ -44,14 +47,15 @@ pub(super) struct PlantedMachine {
 impl PlantedMachine {
     /// A machine on which nothing goes wrong.
     pub(super) fn correct() -> PlantedMachine {
-        PlantedMachine { machine: Emulator::new(EmulatorOptions::default()), wrong: Wrong::Nothing }
+        PlantedMachine { machine: Emulator::new(EmulatorOptions::of(&REGISTRY)), wrong: Wrong::Nothing }
     }
 
     /// A machine for one case, whose results have a bug. A case that makes no scenario has none.
     pub(super) fn with_bug(case: &CollectiveCase, bug: Bug) -> PlantedMachine {
         let correct = PlantedMachine::correct();
         let waiting_blocks = correct.waiting_blocks(case.world as usize, case.groups() as usize);
-        let calls = scenario::build(case, &Options { waiting_blocks, shared_pads: false }).map_or(Vec::new(), |scenario| scenario.calls);
+        let calls = scenario::build(case, &Options { registry: &REGISTRY, waiting_blocks, shared_pads: false })
+            .map_or(Vec::new(), |scenario| scenario.calls);
         PlantedMachine { wrong: Wrong::Results(calls, bug), ..correct }
     }
 

@@ -15,6 +15,7 @@ use super::{
     worker,
 };
 use passmuster_collectives::{
+    algorithms::Registry,
     collective::{DType, Shape},
     contract::Order,
     machine::{Blamed, How, Machine, MachineError, Waived},
@@ -28,6 +29,8 @@ pub const PEER_PATH: &str = "peer_path";
 /// How cases are judged.
 #[derive(Clone, Copy)]
 pub struct Settings<'a> {
+    /// Where the algorithms are that cases name.
+    pub registry: &'a Registry,
     /// The time that a run on the machine gets.
     pub deadline: Duration,
     /// A planted bug: see [`Options::shared_pads`].
@@ -42,7 +45,7 @@ pub struct Settings<'a> {
 pub fn judge(case: &CollectiveCase, machine: &mut dyn Machine, settings: &Settings<'_>) -> Verdict {
     let verdict = timed(case, || try_judge(case, machine, settings));
     match case.fault {
-        Some(_) => faults::named(&case.clone().into(), verdict),
+        Some(_) => faults::named(settings.registry, &case.clone().into(), verdict),
         None => verdict,
     }
 }
@@ -101,6 +104,7 @@ fn try_judge(case: &CollectiveCase, machine: &mut dyn Machine, settings: &Settin
         let reason = format!("{fault} is for ranks that are processes: --launcher own --processes {}", case.world);
         return Err(MachineError::NotSupported { reason });
     }
+    case.check_known(settings.registry).map_err(|reason| MachineError::Invalid { reason })?;
     machine.close_groups();
     let waiting_blocks = machine.waiting_blocks(case.world as usize, case.groups() as usize);
     if let Some(blocks) = case.blocks.filter(|&blocks| blocks > machine.most_waiting_blocks(case.world as usize, case.groups() as usize)) {
@@ -108,7 +112,7 @@ fn try_judge(case: &CollectiveCase, machine: &mut dyn Machine, settings: &Settin
             reason: format!("{blocks} blocks of a rank that wait for others': this machine lets {waiting_blocks}"),
         });
     }
-    let scenario = scenario::build(case, &Options { waiting_blocks, shared_pads: settings.shared_pads })
+    let scenario = scenario::build(case, &Options { registry: settings.registry, waiting_blocks, shared_pads: settings.shared_pads })
         .map_err(|reason| MachineError::NotSupported { reason })?;
     machine.check_budget(case.elements())?;
     (settings.progress)("opening groups");
@@ -205,8 +209,8 @@ pub(super) fn modules(script: &Script) -> BTreeSet<(String, Build)> {
 ///
 /// # Errors
 /// Why the case is not supported.
-pub(super) fn prepared(case: &CollectiveCase, waiting_blocks: u32) -> Result<(Vec<Vec<BufferSpec>>, Script), String> {
-    let scenario = scenario::build(case, &Options { waiting_blocks, shared_pads: false })?;
+pub(super) fn prepared(registry: &Registry, case: &CollectiveCase, waiting_blocks: u32) -> Result<(Vec<Vec<BufferSpec>>, Script), String> {
+    let scenario = scenario::build(case, &Options { registry, waiting_blocks, shared_pads: false })?;
     Ok((scenario.groups, scenario.script))
 }
 
@@ -443,13 +447,17 @@ mod planted;
 #[cfg(test)]
 pub(super) mod tests {
     use super::*;
-    use crate::conformance::planted_machine::{Bug, Observed, PlantedMachine};
+    use crate::{
+        REGISTRY,
+        conformance::planted_machine::{Bug, Observed, PlantedMachine},
+    };
     use passmuster_collectives::plan::{Arg, Op, Plan};
     use rstest::rstest;
 
     /// For the emulator, where nothing here takes a second.
-    pub(in super::super) const SETTINGS: Settings<'_> =
-        Settings { deadline: Duration::from_secs(60), shared_pads: false, progress: &|_| {} };
+    pub(in super::super) fn settings() -> Settings<'static> {
+        Settings { registry: &REGISTRY, deadline: Duration::from_secs(60), shared_pads: false, progress: &|_| {} }
+    }
 
     /// If this fails, records of one version are taken to differ from those of another: the digest is not what its head says.
     #[test]
@@ -489,7 +497,7 @@ pub(super) mod tests {
 
     fn judged(id: &str, bug: Bug) -> Verdict {
         let case = id.parse().unwrap();
-        judge(&case, &mut PlantedMachine::with_bug(&case, bug), &SETTINGS)
+        judge(&case, &mut PlantedMachine::with_bug(&case, bug), &settings())
     }
 
     #[test]
@@ -605,7 +613,7 @@ pub(super) mod tests {
     #[case::next_of_last("reduce/pull:bf16,sum:w=3:n=100:root=2", next_rank_reduces_too, "untouched")]
     #[case::slot("reduce_scatter/pull:bf16,sum:w=3:n=100", next_ranks_slot, "reference")]
     fn plans_that_pull_something_else_are_findings(#[case] id: &str, #[case] change: fn(&mut Plan), #[case] property: &str) {
-        let verdict = judge(&id.parse().unwrap(), &mut PlantedMachine::with_plans(change), &SETTINGS);
+        let verdict = judge(&id.parse().unwrap(), &mut PlantedMachine::with_plans(change), &settings());
         assert!(verdict.findings.iter().any(|finding| finding.property == property), "{verdict:#?}");
         assert_eq!(judged(id, |_, _| {}).status, Status::Pass);
     }

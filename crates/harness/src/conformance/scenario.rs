@@ -13,7 +13,7 @@ use super::{
     oracle::is_exact,
 };
 use passmuster_collectives::{
-    algorithms::{self, Algorithm, Target},
+    algorithms::{Algorithm, Registry, Target},
     collective::ReduceOp,
     contract::Contract,
     plan::{Arg, BufferSpec, Build, Call, Departure, Fill, Launch, Op, Plan, RankCall, Region, Role, Script, Step},
@@ -83,7 +83,7 @@ const SCALE: i32 = 2;
 /// One call to make.
 #[derive(Clone)]
 struct Planned {
-    algorithm: &'static dyn Algorithm,
+    algorithm: Arc<dyn Algorithm>,
     shot: CallSpec,
     /// Which of the buffers of its kind: calls of one graph have buffers of their own.
     slot: usize,
@@ -98,8 +98,10 @@ enum Stage {
 }
 
 /// How a case is made ready.
-#[derive(Clone, Copy, Debug)]
-pub struct Options {
+#[derive(Clone, Copy)]
+pub struct Options<'r> {
+    /// Where its algorithms are.
+    pub registry: &'r Registry,
     /// Blocks of a rank that the machine lets wait for peers.
     pub waiting_blocks: u32,
     /// A planted bug: groups of the same ranks use one signal pad instead of one each.
@@ -110,8 +112,16 @@ pub struct Options {
 ///
 /// # Errors
 /// Why the case is not supported: the algorithm's own reason.
-pub fn build(case: &CollectiveCase, options: &Options) -> Result<Scenario, String> {
-    let mut stages = Stages { case, stages: Vec::new(), recorded: 0, fresh: 0, relations: Vec::new(), not_applicable: Vec::new() };
+pub fn build(case: &CollectiveCase, options: &Options<'_>) -> Result<Scenario, String> {
+    let mut stages = Stages {
+        case,
+        registry: options.registry,
+        stages: Vec::new(),
+        recorded: 0,
+        fresh: 0,
+        relations: Vec::new(),
+        not_applicable: Vec::new(),
+    };
     if case.calls.is_empty() {
         stages.standard()?;
     } else {
@@ -136,6 +146,7 @@ pub fn build(case: &CollectiveCase, options: &Options) -> Result<Scenario, Strin
 /// Collects the calls of a case.
 struct Stages<'a> {
     case: &'a CollectiveCase,
+    registry: &'a Registry,
     stages: Vec<Stage>,
     /// Outputs kept so far: the number of the next.
     recorded: usize,
@@ -156,7 +167,7 @@ impl Stages<'_> {
     }
 
     fn plan(&self, algorithm: &str, shot: CallSpec, slot: usize, payload: Payload) -> Result<Planned, String> {
-        Ok(Planned { algorithm: find(self.case, algorithm)?, shot, slot, payload, by_peer: false })
+        Ok(Planned { algorithm: find(self.registry, self.case, algorithm)?, shot, slot, payload, by_peer: false })
     }
 
     /// Adds an eager call and returns its number.
@@ -412,19 +423,19 @@ fn call(case: &CollectiveCase, shot: &CallSpec, slot: usize, buffers: &[BufferSp
 }
 
 /// The algorithm of this name as it does the calls of a case.
-fn find(case: &CollectiveCase, name: &str) -> Result<&'static dyn Algorithm, String> {
-    Ok(algorithms::with_premul(algorithms::find(case.collective, name)?, case.op))
+fn find(registry: &Registry, case: &CollectiveCase, name: &str) -> Result<Arc<dyn Algorithm>, String> {
+    registry.find_for(case.collective, name, case.op)
 }
 
 /// Whether the algorithm under test supports the standard call of a case.
 ///
 /// # Errors
 /// Why not.
-pub(super) fn supports(case: &CollectiveCase) -> Result<(), String> {
+pub(super) fn supports(registry: &Registry, case: &CollectiveCase) -> Result<(), String> {
     let shot = standard_shot(case);
     let call = call(case, &shot, 0, &buffers_of(case, &shot, 0)?)?;
     build_of_kernels(case)?;
-    find(case, &case.algorithm)?.supports(&call)
+    find(registry, case, &case.algorithm)?.supports(&call)
 }
 
 /// The build of the kernels that a case's plans are made for.
@@ -452,7 +463,7 @@ struct Emitter<'a> {
     /// But for the number of the call.
     target: Target,
     /// For each group, how many calls of each algorithm it has made.
-    numbers: Vec<BTreeMap<&'static str, u64>>,
+    numbers: Vec<BTreeMap<String, u64>>,
     /// For each group, the elements of a slot of its largest call.
     largest: Vec<u64>,
     groups: Vec<Vec<BufferSpec>>,
@@ -619,7 +630,7 @@ impl<'a> Emitter<'a> {
     /// The plan of the next call of an algorithm on its group.
     fn plan(&mut self, planned: &Planned, call: &Call) -> Result<Plan, String> {
         let group = self.group(planned);
-        let number = self.numbers[group].entry(planned.algorithm.name()).or_default();
+        let number = self.numbers[group].entry(planned.algorithm.name().to_owned()).or_default();
         let target = Target { call: *number, most_count: Some(self.largest[group]), ..self.target };
         *number += 1;
         planned.algorithm.check_target(call, &target)?;
@@ -762,16 +773,19 @@ mod tests {
     };
 
     use super::*;
+    use crate::REGISTRY;
     use passmuster_collectives::collective::{Collective, DType};
 
-    const OPTIONS: Options = Options { waiting_blocks: 4, shared_pads: false };
+    fn options() -> Options<'static> {
+        Options { registry: &REGISTRY, waiting_blocks: 4, shared_pads: false }
+    }
 
     fn case(id: &str) -> CollectiveCase {
         id.parse().unwrap()
     }
 
     fn built(id: &str) -> Scenario {
-        build(&case(id), &OPTIONS).unwrap()
+        build(&case(id), &options()).unwrap()
     }
 
     /// If this fails, a report takes the data of a call for that of the one before: each call has the payload after the last one's.
@@ -815,8 +829,8 @@ mod tests {
     }
 
     impl Idle {
-        fn leaked(readable: u64, destroys: bool) -> &'static Idle {
-            Box::leak(Box::new(Idle { readable, destroys, most: AtomicU64::new(0) }))
+        fn new(readable: u64, destroys: bool) -> Arc<Idle> {
+            Arc::new(Idle { readable, destroys, most: AtomicU64::new(0) })
         }
     }
 
@@ -858,7 +872,7 @@ mod tests {
     /// A reduce-scatter of three ranks.
     const SCATTER: &str = "reduce_scatter/pull:f32,sum:w=3:n=7";
 
-    fn planned(case: &CollectiveCase, algorithm: &'static Idle, count: u64) -> Planned {
+    fn planned(case: &CollectiveCase, algorithm: Arc<Idle>, count: u64) -> Planned {
         Planned { algorithm, shot: CallSpec { count, ..standard_shot(case) }, slot: 0, payload: case.payload(0), by_peer: false }
     }
 
@@ -866,14 +880,14 @@ mod tests {
     #[test]
     fn buffers_are_for_the_largest_call_of_all() {
         let case = case(SCATTER);
-        let [strict, loose] = [0, 16].map(|readable| Idle::leaked(readable, false));
-        for order in [[(strict, 7), (loose, 5)], [(loose, 5), (strict, 7)]] {
-            let stages = order.map(|(algorithm, count)| Stage::Eager(planned(&case, algorithm, count)));
-            let mut emitter = Emitter::new(&case, &OPTIONS, &stages, 2).unwrap();
+        let [strict, loose] = [0, 16].map(|readable| Idle::new(readable, false));
+        for order in [[(&strict, 7), (&loose, 5)], [(&loose, 5), (&strict, 7)]] {
+            let stages = order.map(|(algorithm, count)| Stage::Eager(planned(&case, algorithm.clone(), count)));
+            let mut emitter = Emitter::new(&case, &options(), &stages, 2).unwrap();
             let input = emitter.groups[0].iter().find(|buffer| buffer.name == "input.0").unwrap();
             assert_eq!((input.bytes, input.readable), (3 * 7 * 4, 16));
             stages.into_iter().for_each(|stage| emitter.emit(stage).unwrap());
-            assert_eq!([strict, loose].map(|algorithm| algorithm.most.load(Relaxed)), [7, 7], "elements of a slot");
+            assert_eq!([&strict, &loose].map(|algorithm| algorithm.most.load(Relaxed)), [7, 7], "elements of a slot");
         }
     }
 
@@ -882,8 +896,8 @@ mod tests {
     fn inputs_that_may_be_destroyed_are_not_looked_at() {
         let case = case(SCATTER);
         let looks = |destroys| {
-            let stage = || Stage::Eager(planned(&case, Idle::leaked(0, destroys), 7));
-            let mut emitter = Emitter::new(&case, &OPTIONS, &[stage()], 1).unwrap();
+            let stage = || Stage::Eager(planned(&case, Idle::new(0, destroys), 7));
+            let mut emitter = Emitter::new(&case, &options(), &[stage()], 1).unwrap();
             emitter.emit(stage()).unwrap();
             emitter.inputs.len()
         };

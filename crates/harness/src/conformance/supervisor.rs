@@ -2,10 +2,10 @@
 //! fresh process.
 //!
 //! ```no_run
-//! use passmuster::conformance::{supervisor::{Supervisor, WorkerCommand}, worker::Request};
+//! use passmuster::{algorithms::Registry, conformance::{supervisor::{Supervisor, WorkerCommand}, worker::Request}};
 //! use std::time::Duration;
 //!
-//! let mut supervisor = Supervisor::new(WorkerCommand::of_this_program(["worker"])?);
+//! let mut supervisor = Supervisor::new(WorkerCommand::of_this_program(["worker"])?, Registry::built_in());
 //! let verdict = supervisor.judge(&Request::new("all_reduce/two_shot:bf16,sum:w=8:n=1040", Duration::from_secs(5)));
 //! println!("{}: {}", verdict.case, verdict.status);
 //! # Ok::<(), std::io::Error>(())
@@ -29,7 +29,10 @@ use super::{
     resources::Resources,
     worker::{Answer, Request},
 };
-use passmuster_collectives::machine::{Blamed, How, MachineInfo};
+use passmuster_collectives::{
+    algorithms::Registry,
+    machine::{Blamed, How, MachineInfo},
+};
 
 /// Times that one case is asked for where workers die before they take it up.
 const ASKED: u32 = 2;
@@ -101,6 +104,7 @@ impl StartError {
 #[derive(Debug)]
 pub struct Supervisor {
     command: WorkerCommand,
+    registry: Registry,
     /// How long a worker may take until it is ready. Opening eight GPUs and NCCL takes many seconds. Default: 2 minutes.
     pub start_limit: Duration,
     /// How long after a request's deadline the worker is killed: the time it has to say by itself who is stuck. Default: 5 seconds.
@@ -118,10 +122,11 @@ pub struct Supervisor {
 }
 
 impl Supervisor {
-    /// A supervisor that has not yet started a worker.
-    pub fn new(command: WorkerCommand) -> Supervisor {
+    /// A supervisor that has not yet started a worker, of cases of the algorithms of a registry.
+    pub fn new(command: WorkerCommand, registry: Registry) -> Supervisor {
         Supervisor {
             command,
+            registry,
             start_limit: Duration::from_secs(120),
             grace: Duration::from_secs(5),
             second_looks: SECOND_LOOKS,
@@ -181,7 +186,7 @@ impl Supervisor {
         }
         if let Ok(case) = request.case.parse::<Case>() {
             // Of one that the worker could not judge to its end.
-            verdict = faults::named(&case, verdict);
+            verdict = faults::named(&self.registry, &case, verdict);
         }
         if verdict.milliseconds == 0.0 {
             verdict.milliseconds = start.elapsed().as_secs_f64() * 1e3;

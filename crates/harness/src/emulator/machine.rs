@@ -15,7 +15,7 @@ use super::{
     trace::Trace,
 };
 use passmuster_collectives::{
-    algorithms::kit::MAX_BLOCKS,
+    algorithms::{Registry, kit::MAX_BLOCKS},
     device::DeviceModel,
     library::Library,
     machine::{
@@ -85,6 +85,11 @@ impl Default for EmulatorOptions {
 }
 
 impl EmulatorOptions {
+    /// The defaults, with the kernels of a registry.
+    pub fn of(registry: &Registry) -> EmulatorOptions {
+        EmulatorOptions { library: registry.library(), ..EmulatorOptions::default() }
+    }
+
     /// The schedule.
     pub fn interleaving(&self) -> Interleaving {
         Interleaving { strategy: self.strategy, seed: self.seed }

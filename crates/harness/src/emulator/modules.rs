@@ -29,8 +29,11 @@ pub(super) type Variables = Vec<(String, Vec<u8>)>;
 /// What has become of a module's PTX.
 type Parsed = Result<Arc<ptx::Module>, ptx::PtxError>;
 
-/// The embedded modules that were asked for: emulators of all threads share them.
-static EMBEDDED: LazyLock<Mutex<HashMap<Key, Arc<OnceLock<Parsed>>>>> = LazyLock::new(Mutex::default);
+/// Where an embedded text is, and how long.
+type Text = (usize, usize);
+
+/// The embedded texts that were asked for: emulators of all threads share what comes of them, which depends on nothing else.
+static EMBEDDED: LazyLock<Mutex<HashMap<Text, Arc<OnceLock<Parsed>>>>> = LazyLock::new(Mutex::default);
 
 /// A module of a library, parsed; with what the emulator does not know, as [`ptx::parse_tolerant`] has it.
 ///
@@ -39,12 +42,13 @@ static EMBEDDED: LazyLock<Mutex<HashMap<Key, Arc<OnceLock<Parsed>>>>> = LazyLock
 pub fn parsed(library: &Library, module: &str, build: Build) -> Result<Arc<ptx::Module>, MachineError> {
     let text = library.ptx(module, build).map_err(|reason| MachineError::Invalid { reason })?;
     let parse = || ptx::parse_tolerant(text).map(Arc::new);
-    let parsed = if library.is_replaced(module, build) {
-        parse()
-    } else {
-        let all = || EMBEDDED.lock().unwrap_or_else(PoisonError::into_inner);
-        let of_module = all().entry((module.to_owned(), build)).or_default().clone();
-        of_module.get_or_init(parse).clone()
+    let parsed = match library.unreplaced(module, build) {
+        None => parse(),
+        Some(embedded) => {
+            let all = || EMBEDDED.lock().unwrap_or_else(PoisonError::into_inner);
+            let of_text = all().entry((embedded.as_ptr() as usize, embedded.len())).or_default().clone();
+            of_text.get_or_init(parse).clone()
+        }
     };
     parsed.map_err(|error| refused(module, &error))
 }
@@ -210,15 +214,16 @@ fn key(launch: &Launch) -> Key {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::REGISTRY;
 
     /// If this fails, each emulator reads all kernels again, or a mutant is judged by the text of the module in whose place it stands.
     #[test]
     fn embedded_modules_are_parsed_once_and_what_stands_in_their_place_by_itself() {
         let of = |library: &Library| parsed(library, "all_reduce/one_shot", Build::Release).unwrap();
-        let (mut replaced, embedded) = (Library::default(), of(&Library::default()));
+        let (mut replaced, embedded) = (REGISTRY.library(), of(&REGISTRY.library()));
         assert!(Arc::ptr_eq(&embedded, &of(&replaced)));
         replaced.replace("all_reduce/one_shot", Build::Release, ".version 9.0\n.target sm_90\n.address_size 64\n");
         assert!(of(&replaced).functions.is_empty() && !embedded.functions.is_empty());
-        assert!(Arc::ptr_eq(&embedded, &of(&Library::default())));
+        assert!(Arc::ptr_eq(&embedded, &of(&REGISTRY.library())));
     }
 }

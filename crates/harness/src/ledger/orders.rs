@@ -13,8 +13,8 @@ use serde::{Deserialize, Serialize};
 
 use crate::conformance::{Status, report::RecordCase};
 use passmuster_collectives::{
+    algorithms::Registry,
     kernels::code_hash,
-    library::Library,
     machine::{Machine, MachineError, Waived},
     plan::{Arg, BufferSpec, Build, Launch, Op, Plan, Region, Role, Script, Step},
 };
@@ -244,7 +244,7 @@ impl Row {
             row: self.name.into(),
             assumption: self.assumption.map(str::to_owned),
             world,
-            kernel: Library::default().ptx(MODULE, Build::Release).map(code_hash).unwrap_or_default(),
+            kernel: Registry::built_in().module(MODULE).map(|module| code_hash(module.release)).unwrap_or_default(),
             status,
             reads: counted.reads,
             stale: counted.stale,
@@ -436,11 +436,14 @@ mod tests {
     use rstest::rstest;
 
     use super::*;
-    use crate::emulator::{Emulator, EmulatorOptions};
+    use crate::{
+        REGISTRY,
+        emulator::{Emulator, EmulatorOptions},
+    };
 
     /// What the emulator says of a row: the assumptions that it waives with, and whether it races.
     fn said_of(row: &Row, world: u32, seed: u64) -> (BTreeSet<String>, bool) {
-        let mut machine = Emulator::new(EmulatorOptions { seed, ..EmulatorOptions::default() });
+        let mut machine = Emulator::new(EmulatorOptions { seed, ..EmulatorOptions::of(&REGISTRY) });
         match row.run(&mut machine, Extent::of_emulator(world), Duration::from_secs(60)) {
             Ok(counted) => {
                 assert_eq!((counted.stale, counted.gave_up), (0, 0), "{}", row.name);

@@ -4,10 +4,10 @@ use std::time::Duration;
 
 use super::*;
 use crate::{
+    REGISTRY,
     conformance::{MUTANTS, Status},
     emulator::{Emulator, EmulatorOptions},
 };
-use passmuster_collectives::library::modules;
 use passmuster_ptx as ptx;
 
 const DEADLINE: Duration = Duration::from_secs(60);
@@ -29,7 +29,7 @@ fn run(form: &Form, inputs: &Inputs) -> Vec<u64> {
 fn every_form_of_the_checked_in_ptx_is_in_the_list() {
     let known: std::collections::BTreeSet<String> = forms::all().into_iter().map(|form| forms::opcode(&form.name).to_owned()).collect();
     let mut texts: Vec<String> =
-        modules().iter().flat_map(|module| [Some(module.release), module.checked]).flatten().map(str::to_owned).collect();
+        REGISTRY.modules().iter().flat_map(|module| [Some(module.release), module.checked]).flatten().map(str::to_owned).collect();
     texts.extend(MUTANTS.iter().filter(|mutant| mutant.half().is_none()).map(|mutant| mutant.ptx.to_owned()));
     assert!(texts.len() > 20, "{} modules", texts.len());
     for text in texts {
@@ -131,7 +131,7 @@ fn quotients_by_zero_are_open_and_others_are_not() {
 /// Before the ledger is first run on a GPU it has no rows, and nothing is claimed.
 #[test]
 fn the_committed_ledger_covers_what_ships() {
-    for module in modules() {
+    for module in REGISTRY.modules() {
         for text in [Some(module.release), module.checked].into_iter().flatten() {
             let parsed = ptx::parse(text).unwrap();
             let missing = not_compared(&parsed);

@@ -20,23 +20,25 @@ const SHARD: u64 = 1024;
 /// A pool with room for one round and no more, and as many channels as it has calls in flight.
 pub(crate) fn open(machine: &mut impl Machine) -> SymmetricPool {
     let bytes = SHARD * u64::from(WORLD);
-    let of = |algorithm, world, bytes, count| Channels { algorithm, world, dtype: DType::I32, bytes, count };
-    let channels = [of(&all_gather::Push, WORLD, SHARD, 2), of(&all_gather::Push, 2, SHARD, 1), of(&reduce_scatter::Pull, WORLD, bytes, 1)];
+    let of = |algorithm: Arc<dyn Algorithm>, world, bytes, count| Channels { algorithm, world, dtype: DType::I32, bytes, count };
+    let push = Arc::new(all_gather::Push);
+    let channels = [of(push.clone(), WORLD, SHARD, 2), of(push, 2, SHARD, 1), of(Arc::new(reduce_scatter::Pull), WORLD, bytes, 1)];
     SymmetricPool::open(machine, WORLD, 3 * bytes + 7 * SHARD, &channels).unwrap()
 }
 
 /// A call of 32-bit integers on two regions.
 pub(crate) fn start(
     pool: &mut SymmetricPool,
-    algorithm: &'static dyn Algorithm,
+    algorithm: impl Algorithm + 'static,
     (input, output): (&Region, &Region),
     (world, waiting_blocks): (u32, u32),
 ) -> Result<InFlight, PoolError> {
+    let algorithm: Arc<dyn Algorithm> = Arc::new(algorithm);
     let collective = algorithm.collective();
     let op = if collective == Collective::ReduceScatter { ReduceOp::Sum } else { ReduceOp::Copy };
     let (count, input, output) = (input.bytes.min(output.bytes) / 4, input.clone(), output.clone());
     let call = RankCall { collective, dtype: DType::I32, op, count, root: 0, factor: None, parts: None, input, output };
-    pool.start(algorithm, &call, world, &Target { waiting_blocks, ..Target::default() })
+    pool.start(&algorithm, &call, world, &Target { waiting_blocks, ..Target::default() })
 }
 
 /// What a rank's shard of a layer holds, in every byte: all ranks' together are no more than a byte holds.
@@ -58,7 +60,7 @@ pub(crate) fn round(machine: &mut impl Machine, pool: &mut SymmetricPool, number
         enqueue(stream, &Arc::new(Plan::per_rank("fill", WORLD, fill)));
     }
     let [first, second, of_two] = [whole, whole, 2 * shard].map(|bytes| pool.allocate(bytes).unwrap());
-    let gather = |pool: &mut SymmetricPool, layer: usize, to, world| start(pool, &all_gather::Push, (&shards[layer], to), (world, blocks));
+    let gather = |pool: &mut SymmetricPool, layer: usize, to, world| start(pool, all_gather::Push, (&shards[layer], to), (world, blocks));
     let of_first = gather(pool, 0, &first, WORLD).unwrap();
     let of_second = gather(pool, 1, &second, WORLD).unwrap();
     let among_two = gather(pool, 3, &of_two, 2).unwrap();
@@ -80,7 +82,7 @@ pub(crate) fn round(machine: &mut impl Machine, pool: &mut SymmetricPool, number
     // Behind the second on its own: what it brought is reduced.
     drop(of_second);
     let sum = pool.allocate(shard).unwrap();
-    let scatter = start(pool, &reduce_scatter::Pull, (&second, &sum), (WORLD, blocks)).unwrap();
+    let scatter = start(pool, reduce_scatter::Pull, (&second, &sum), (WORLD, blocks)).unwrap();
     enqueue(1, scatter.plan());
 
     machine.run(&Script { steps }, DEADLINE).unwrap_or_else(|error| panic!("round {number}: {error}"));

@@ -12,8 +12,20 @@ pub use ll::Ll;
 pub use multimem::Multimem;
 pub use push::Push;
 
+use std::sync::Arc;
+
 use crate::algorithms::{Algorithm, Nccl};
 
 /// Those of this collective, and the peers.
-pub(super) const ALL: &[&dyn Algorithm] =
-    &[&Push, &LAMPORT, &Ll, &COPY_ENGINE, &COPY_ENGINE_BARRIER, &Multimem, &Nccl::ALL_GATHER_RING, &Nccl::ALL_GATHER_SYMMETRIC_ST];
+pub(super) fn all() -> Vec<Arc<dyn Algorithm>> {
+    vec![
+        Arc::new(Push),
+        Arc::new(LAMPORT),
+        Arc::new(Ll),
+        Arc::new(COPY_ENGINE),
+        Arc::new(COPY_ENGINE_BARRIER),
+        Arc::new(Multimem),
+        Arc::new(Nccl::ALL_GATHER_RING),
+        Arc::new(Nccl::ALL_GATHER_SYMMETRIC_ST),
+    ]
+}

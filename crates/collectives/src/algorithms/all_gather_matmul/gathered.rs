@@ -3,7 +3,7 @@
 use super::{gathered, plan_name};
 use crate::{
     algorithms::{
-        self, Algorithm, Target,
+        Algorithm, Nccl, Target, all_gather,
         matmul::{self, TensorParallel, library_workspace},
     },
     collective::{Collective, Product, ReduceOp, Shape},
@@ -14,22 +14,18 @@ use crate::{
 /// An all-gather of A, then one product by cuBLASLt.
 pub struct Gathered {
     name: &'static str,
-    gather: &'static str,
+    gather: &'static dyn Algorithm,
 }
 
 impl Gathered {
     /// By NCCL's ring.
-    pub const NCCL_RING: Gathered = Gathered { name: "nccl_ring+matmul", gather: "nccl_ring" };
+    pub const NCCL_RING: Gathered = Gathered { name: "nccl_ring+matmul", gather: &Nccl::ALL_GATHER_RING };
     /// By NCCL's stores to symmetric windows.
-    pub const NCCL_SYMMETRIC_ST: Gathered = Gathered { name: "nccl_symmetric_st+matmul", gather: "nccl_symmetric_st" };
+    pub const NCCL_SYMMETRIC_ST: Gathered = Gathered { name: "nccl_symmetric_st+matmul", gather: &Nccl::ALL_GATHER_SYMMETRIC_ST };
     /// By our stores.
-    pub const PUSH: Gathered = Gathered { name: "push+matmul", gather: "push" };
+    pub const PUSH: Gathered = Gathered { name: "push+matmul", gather: &all_gather::Push };
     /// By copy engines.
-    pub const COPY_ENGINE: Gathered = Gathered { name: "copy_engine+matmul", gather: "copy_engine" };
-
-    fn gather(&self) -> &'static dyn Algorithm {
-        algorithms::find(Collective::AllGather, self.gather).expect("it is in the list of all")
-    }
+    pub const COPY_ENGINE: Gathered = Gathered { name: "copy_engine+matmul", gather: &all_gather::COPY_ENGINE };
 
     /// The all-gather of A.
     fn call(&self, product: &Product, a: &Region, into: Region, world: u32) -> Result<Call, String> {
@@ -50,7 +46,7 @@ impl TensorParallel for Gathered {
     fn supports(&self, product: &Product, world: u32, _: u32) -> Result<(), String> {
         matmul::supports(product, world)?;
         let a = Region::new("a", 0, product.a() * product.dtype.size());
-        self.gather().supports(&self.call(product, &a, self.gathered(product, world).whole(), world)?)
+        self.gather.supports(&self.call(product, &a, self.gathered(product, world).whole(), world)?)
     }
 
     fn contract(&self, _: &Product, _: u32) -> Contract {
@@ -58,7 +54,7 @@ impl TensorParallel for Gathered {
     }
 
     fn workspace(&self, product: &Product, world: u32, _: u32) -> Vec<BufferSpec> {
-        let mut buffers = self.gather().workspace(product.dtype, world, product.a() * product.dtype.size());
+        let mut buffers = self.gather.workspace(product.dtype, world, product.a() * product.dtype.size());
         buffers.extend([self.gathered(product, world), library_workspace(self.name, 1)]);
         buffers
     }
@@ -66,7 +62,7 @@ impl TensorParallel for Gathered {
     fn plan(&self, product: &Product, operands: &Operands, world: u32, blocks: u32) -> Plan {
         let gathered = self.gathered(product, world).whole();
         let call = self.call(product, &operands.a, gathered.clone(), world).expect("it is supported");
-        let mut plan = self.gather().plan(&call, &Target { waiting_blocks: blocks, ..Target::default() });
+        let mut plan = self.gather.plan(&call, &Target { waiting_blocks: blocks, ..Target::default() });
         plan.name = plan_name(self.name, product, world);
         let operands = Operands { a: gathered, ..operands.clone() };
         let workspace = library_workspace(self.name, 1).whole();
@@ -76,10 +72,10 @@ impl TensorParallel for Gathered {
     }
 
     fn is_peer(&self) -> bool {
-        self.gather().is_peer()
+        self.gather.is_peer()
     }
 
     fn environment(&self) -> &'static [(&'static str, &'static str)] {
-        self.gather().environment()
+        self.gather.environment()
     }
 }

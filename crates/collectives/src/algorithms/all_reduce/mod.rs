@@ -22,22 +22,26 @@ pub use two_shot::TwoShot;
 pub use two_shot_lamport::{TWO_SHOT_LAMPORT, TWO_SHOT_LAMPORT_SERIAL};
 pub use two_shot_push::TwoShotPush;
 
+use std::sync::Arc;
+
 use crate::algorithms::{Algorithm, Nccl};
 
 /// Those of this collective, and the peers.
-pub(super) const ALL: &[&dyn Algorithm] = &[
-    &OneShot,
-    &TwoShot,
-    &LAMPORT,
-    &TWO_SHOT_LAMPORT,
-    &OneShotPush,
-    &TwoShotPush,
-    &Push,
-    &CopyEngine,
-    &Multimem,
-    &MultimemOneShot,
-    &Nccl::RING,
-    &Nccl::TREE,
-    &Nccl::SYMMETRIC_LL,
-    &Nccl::SYMMETRIC_LD_ST,
-];
+pub(super) fn all() -> Vec<Arc<dyn Algorithm>> {
+    vec![
+        Arc::new(OneShot),
+        Arc::new(TwoShot),
+        Arc::new(LAMPORT),
+        Arc::new(TWO_SHOT_LAMPORT),
+        Arc::new(OneShotPush),
+        Arc::new(TwoShotPush),
+        Arc::new(Push),
+        Arc::new(CopyEngine),
+        Arc::new(Multimem),
+        Arc::new(MultimemOneShot),
+        Arc::new(Nccl::RING),
+        Arc::new(Nccl::TREE),
+        Arc::new(Nccl::SYMMETRIC_LL),
+        Arc::new(Nccl::SYMMETRIC_LD_ST),
+    ]
+}

@@ -10,13 +10,24 @@ pub use lamport::{LAMPORT, LAMPORT_SERIAL};
 pub use ll::Ll;
 pub use push::Push;
 
+use std::sync::Arc;
+
 use crate::{
     algorithms::{Algorithm, Nccl},
     plan::{Arg, Call, Width},
 };
 
 /// Those of this collective, and the peers.
-pub(super) const ALL: &[&dyn Algorithm] = &[&Push, &LAMPORT, &Ll, &COPY_ENGINE, &COPY_ENGINE_BARRIER, &Nccl::ALL_TO_ALL_SEND_RECV];
+pub(super) fn all() -> Vec<Arc<dyn Algorithm>> {
+    vec![
+        Arc::new(Push),
+        Arc::new(LAMPORT),
+        Arc::new(Ll),
+        Arc::new(COPY_ENGINE),
+        Arc::new(COPY_ENGINE_BARRIER),
+        Arc::new(Nccl::ALL_TO_ALL_SEND_RECV),
+    ]
+}
 
 /// Bytes over the links of the rank that sends or gets the most: slots, or what parts come to.
 fn link_bytes(call: &Call) -> u64 {

@@ -12,7 +12,19 @@ pub use multimem::Multimem;
 pub use pull::Pull;
 pub use push::Push;
 
+use std::sync::Arc;
+
 use crate::algorithms::{Algorithm, Nccl};
 
 /// Those of this collective, and the peers.
-pub(super) const ALL: &[&dyn Algorithm] = &[&Push, &Pull, &LAMPORT, &COPY_ENGINE, &COPY_ENGINE_BARRIER, &Multimem, &Nccl::BROADCAST_RING];
+pub(super) fn all() -> Vec<Arc<dyn Algorithm>> {
+    vec![
+        Arc::new(Push),
+        Arc::new(Pull),
+        Arc::new(LAMPORT),
+        Arc::new(COPY_ENGINE),
+        Arc::new(COPY_ENGINE_BARRIER),
+        Arc::new(Multimem),
+        Arc::new(Nccl::BROADCAST_RING),
+    ]
+}

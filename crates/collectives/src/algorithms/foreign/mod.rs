@@ -55,8 +55,6 @@ const FEW_BLOCKS: u32 = 4;
 /// ```
 pub struct Foreign {
     specification: Specification,
-    /// The specification's name, for as long as the process lives.
-    name: &'static str,
     /// Bytes of dynamic shared memory, by the module that launches name.
     shared: BTreeMap<String, u32>,
 }
@@ -85,7 +83,7 @@ impl Foreign {
     /// The first contradiction, with its line and column; a specification of which no call can be made, with the reason.
     pub fn with_files(text: &str, kernel: Option<&str>, files: Files<'_>) -> Result<Foreign, SpecError> {
         let specification = Specification::read(text, kernel, files)?;
-        let foreign = Foreign { name: specification.name.clone().leak(), specification, shared: BTreeMap::new() };
+        let foreign = Foreign { specification, shared: BTreeMap::new() };
         // What never works is a mistake in the specification, not a case that it does not support.
         let mut reason = None;
         let tried: Vec<Call> = foreign.sample_calls().collect();
@@ -95,7 +93,7 @@ impl Foreign {
             return Ok(foreign);
         }
         let why = reason.unwrap_or_else(|| "it names no kernel".into());
-        Err(SpecError { line: 1, column: 1, problem: format!("no call of `{}` can be made: {why}", foreign.name) })
+        Err(SpecError { line: 1, column: 1, problem: format!("no call of `{}` can be made: {why}", foreign.name()) })
     }
 
     /// Refuses buffers that would be larger than any device's memory: what is meant must be something else.
@@ -354,8 +352,8 @@ impl Algorithm for Foreign {
         self.specification.collective
     }
 
-    fn name(&self) -> &'static str {
-        self.name
+    fn name(&self) -> &str {
+        &self.specification.name
     }
 
     fn contract(&self, _: &Call) -> Contract {
@@ -410,6 +408,6 @@ impl Algorithm for Foreign {
 
     fn plan(&self, call: &Call, target: &Target) -> Plan {
         let of_rank = |rank| self.operations(call, target, rank).expect("a call that is supported can be made for a target that is");
-        Plan::per_rank(plan_name(self.name, call), call.world(), of_rank)
+        Plan::per_rank(plan_name(self.name(), call), call.world(), of_rank)
     }
 }

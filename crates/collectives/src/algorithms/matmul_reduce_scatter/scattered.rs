@@ -3,10 +3,11 @@
 use super::{call, plan_name, products, supports};
 use crate::{
     algorithms::{
-        self, Algorithm, Target,
+        Algorithm, Nccl, Target,
         matmul::{TensorParallel, library_workspace},
+        reduce_scatter,
     },
-    collective::{Collective, Product},
+    collective::Product,
     contract::Contract,
     plan::{BufferSpec, Call, MatmulCall, Op, Operands, Plan, Region},
 };
@@ -14,20 +15,16 @@ use crate::{
 /// One product of all rows by cuBLASLt, then a reduce-scatter, whose contract is that of both.
 pub struct Scattered {
     name: &'static str,
-    scatter: &'static str,
+    scatter: &'static dyn Algorithm,
 }
 
 impl Scattered {
     /// By NCCL's ring.
-    pub const NCCL_RING: Scattered = Scattered { name: "matmul+nccl_ring", scatter: "nccl_ring" };
+    pub const NCCL_RING: Scattered = Scattered { name: "matmul+nccl_ring", scatter: &Nccl::REDUCE_SCATTER_RING };
     /// By NCCL's loads from symmetric windows.
-    pub const NCCL_SYMMETRIC_LD: Scattered = Scattered { name: "matmul+nccl_symmetric_ld", scatter: "nccl_symmetric_ld" };
+    pub const NCCL_SYMMETRIC_LD: Scattered = Scattered { name: "matmul+nccl_symmetric_ld", scatter: &Nccl::REDUCE_SCATTER_SYMMETRIC_LD };
     /// By our loads.
-    pub const PULL: Scattered = Scattered { name: "matmul+pull", scatter: "pull" };
-
-    fn scatter(&self) -> &'static dyn Algorithm {
-        algorithms::find(Collective::ReduceScatter, self.scatter).expect("it is in the list of all")
-    }
+    pub const PULL: Scattered = Scattered { name: "matmul+pull", scatter: &reduce_scatter::Pull };
 
     fn products(&self, product: &Product, world: u32) -> BufferSpec {
         products(self.name, product, world, false)
@@ -47,16 +44,16 @@ impl TensorParallel for Scattered {
 
     fn supports(&self, product: &Product, world: u32, _: u32) -> Result<(), String> {
         supports(product, world)?;
-        self.scatter().supports(&self.any_call(product, world)?)
+        self.scatter.supports(&self.any_call(product, world)?)
     }
 
     fn contract(&self, product: &Product, world: u32) -> Contract {
-        self.scatter().contract(&self.any_call(product, world).expect("it is supported"))
+        self.scatter.contract(&self.any_call(product, world).expect("it is supported"))
     }
 
     fn workspace(&self, product: &Product, world: u32, _: u32) -> Vec<BufferSpec> {
         let products = self.products(product, world);
-        let mut buffers = self.scatter().workspace(product.dtype, world, products.bytes);
+        let mut buffers = self.scatter.workspace(product.dtype, world, products.bytes);
         buffers.extend([products, library_workspace(self.name, 1)]);
         buffers
     }
@@ -64,7 +61,7 @@ impl TensorParallel for Scattered {
     fn plan(&self, product: &Product, operands: &Operands, world: u32, blocks: u32) -> Plan {
         let products = self.products(product, world).whole();
         let call = call(product, products.clone(), &operands.c, world).expect("it is supported");
-        let mut plan = self.scatter().plan(&call, &Target { waiting_blocks: blocks, ..Target::default() });
+        let mut plan = self.scatter.plan(&call, &Target { waiting_blocks: blocks, ..Target::default() });
         plan.name = plan_name(self.name, product, world);
         let operands = Operands { c: products, ..operands.clone() };
         let workspace = library_workspace(self.name, 1).whole();
@@ -74,10 +71,10 @@ impl TensorParallel for Scattered {
     }
 
     fn is_peer(&self) -> bool {
-        self.scatter().is_peer()
+        self.scatter.is_peer()
     }
 
     fn environment(&self) -> &'static [(&'static str, &'static str)] {
-        self.scatter().environment()
+        self.scatter.environment()
     }
 }

@@ -12,10 +12,14 @@ pub use pull::Pull;
 pub use push::Push;
 pub use two_shot::TwoShot;
 
+use std::sync::Arc;
+
 use crate::algorithms::{Algorithm, Nccl, Ranks};
 
 /// Those of this collective, and the peers.
-pub(super) const ALL: &[&dyn Algorithm] = &[&Pull, &TwoShot, &Push, &Chain, &LAMPORT, &Nccl::REDUCE_RING];
+pub(super) fn all() -> Vec<Arc<dyn Algorithm>> {
+    vec![Arc::new(Pull), Arc::new(TwoShot), Arc::new(Push), Arc::new(Chain), Arc::new(LAMPORT), Arc::new(Nccl::REDUCE_RING)]
+}
 
 /// Who reduces a slice where the root does not reduce all of them: the ranks beside it. A slice that the root owned would come over its link from all
 /// others, and not once, as their sum. Of two ranks the root is the only one, and saves the way back.

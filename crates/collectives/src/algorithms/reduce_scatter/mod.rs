@@ -12,8 +12,19 @@ pub use multimem::Multimem;
 pub use pull::Pull;
 pub use push::Push;
 
+use std::sync::Arc;
+
 use crate::algorithms::{Algorithm, Nccl};
 
 /// Those of this collective, and the peers.
-pub(super) const ALL: &[&dyn Algorithm] =
-    &[&Pull, &Push, &LAMPORT, &Ll, &Multimem, &Nccl::REDUCE_SCATTER_RING, &Nccl::REDUCE_SCATTER_SYMMETRIC_LD];
+pub(super) fn all() -> Vec<Arc<dyn Algorithm>> {
+    vec![
+        Arc::new(Pull),
+        Arc::new(Push),
+        Arc::new(LAMPORT),
+        Arc::new(Ll),
+        Arc::new(Multimem),
+        Arc::new(Nccl::REDUCE_SCATTER_RING),
+        Arc::new(Nccl::REDUCE_SCATTER_SYMMETRIC_LD),
+    ]
+}

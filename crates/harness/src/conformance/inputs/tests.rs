@@ -5,9 +5,9 @@ use proptest::prelude::*;
 use rstest::rstest;
 
 use super::*;
+use crate::REGISTRY;
 use passmuster_collectives::{
     collective::{ReduceOp, reduce_in_order, reduce_per_hop},
-    library::Library,
     plan::Op,
 };
 
@@ -294,7 +294,7 @@ fn launches_are_of_kernels_that_exist(#[values(0, 1, 1 << 30)] count: u64) {
     for dtype in DType::ALL {
         let region = Region::new("input", 8, count * dtype.size());
         let Op::Launch(launch) = payload(InputClass::Natural, dtype, 4).fill(1, region, count) else { panic!("a launch") };
-        assert_eq!(Library::default().check(&launch), Ok(()));
+        assert_eq!(REGISTRY.library().check(&launch), Ok(()));
         assert!((1..=1024).contains(&launch.grid.total()));
     }
 }

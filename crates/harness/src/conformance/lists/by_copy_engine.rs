@@ -2,13 +2,15 @@
 
 use super::{
     super::{collective_case::CollectiveCase, inputs::InputClass},
-    Choice, LARGEST_WORLD, TILED_ELEMENTS, contenders_by_copy_engine, modest, modest_counts, peers, sequences,
+    Choice, LARGEST_WORLD, Source, TILED_ELEMENTS, modest, modest_counts, sequences,
 };
 use passmuster_collectives::collective::{Collective, DType};
 
 /// The algorithms of all collectives whose data copy engines move.
-pub(super) fn algorithms() -> impl Iterator<Item = (Collective, &'static str)> {
-    Collective::ALL.into_iter().flat_map(|collective| contenders_by_copy_engine(collective).into_iter().map(move |name| (collective, name)))
+pub(super) fn algorithms<'r>(from: Source<'r>) -> impl Iterator<Item = (Collective, &'r str)> {
+    Collective::ALL
+        .into_iter()
+        .flat_map(move |collective| from.contenders_by_copy_engine(collective).into_iter().map(move |name| (collective, name)))
 }
 
 fn choice(collective: Collective, seed: u64) -> Choice {
@@ -16,22 +18,22 @@ fn choice(collective: Collective, seed: u64) -> Choice {
 }
 
 /// bf16 and f32 at five world sizes, with the input classes in turn, and two sequences.
-pub(super) fn smoke((collective, algorithm): (Collective, &'static str), seed: u64) -> Vec<CollectiveCase> {
+pub(super) fn smoke(from: Source<'_>, (collective, algorithm): (Collective, &str), seed: u64) -> Vec<CollectiveCase> {
     let mut choice = choice(collective, seed);
     let mut cases = Vec::new();
     for (number, dtype) in [DType::BF16, DType::F32].into_iter().enumerate() {
         for (turn, world) in [1, 2, 3, 4, 8].into_iter().enumerate() {
             let inputs = InputClass::ALL[(number + turn) % InputClass::ALL.len()];
-            cases.push(modest((collective, algorithm), (dtype, collective.operators()[0]), world, inputs, seed, &mut choice));
+            cases.push(modest(from, (collective, algorithm), (dtype, collective.operators()[0]), world, inputs, seed, &mut choice));
         }
     }
-    cases.extend(sequences::sequences_by_copy_engine((collective, algorithm), 2, seed));
+    cases.extend(sequences::sequences_by_copy_engine(from, (collective, algorithm), 2, seed));
     cases
 }
 
 /// Every common element type and operator at every world size, with the input classes in turn and every second time a peer; the counts at which slices
 /// are cut differently; large payloads; sequences in which kernels take turns with copy engines.
-pub(super) fn merge((collective, algorithm): (Collective, &'static str), seed: u64) -> Vec<CollectiveCase> {
+pub(super) fn merge(from: Source<'_>, (collective, algorithm): (Collective, &str), seed: u64) -> Vec<CollectiveCase> {
     let mut choice = choice(collective, seed);
     let mut cases = Vec::new();
     let reductions = DType::COMMON.into_iter().flat_map(|dtype| collective.common_operators().iter().map(move |&op| (dtype, op)));
@@ -39,8 +41,8 @@ pub(super) fn merge((collective, algorithm): (Collective, &'static str), seed: u
         for world in (1..=8).chain([LARGEST_WORLD]) {
             let turn = number + world as usize;
             let inputs = InputClass::ALL[turn % InputClass::ALL.len()];
-            let mut case = modest((collective, algorithm), (dtype, op), world, inputs, seed, &mut choice);
-            case.peer = (turn.is_multiple_of(2) && world > 1).then(|| choice.of(&peers(collective, dtype, op)).to_owned());
+            let mut case = modest(from, (collective, algorithm), (dtype, op), world, inputs, seed, &mut choice);
+            case.peer = (turn.is_multiple_of(2) && world > 1).then(|| choice.of(&from.peers(collective, dtype, op)).to_owned());
             cases.push(case);
         }
     }
@@ -60,6 +62,6 @@ pub(super) fn merge((collective, algorithm): (Collective, &'static str), seed: u
     cases.push(of(2, (1 << 20) + 3));
     // More than 2^31 elements in all slots together: 32-bit indices would wrap.
     cases.push(of(2, (1 << 30) + 9));
-    cases.extend(sequences::sequences_by_copy_engine((collective, algorithm), 16, seed));
+    cases.extend(sequences::sequences_by_copy_engine(from, (collective, algorithm), 16, seed));
     cases
 }

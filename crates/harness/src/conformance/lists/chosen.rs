@@ -5,7 +5,7 @@ use super::{
         collective_case::{CallSpec, CollectiveCase, Graph, Item},
         inputs::InputClass,
     },
-    Choice, LARGEST_WORLD, vary,
+    Choice, LARGEST_WORLD, Source, vary,
 };
 use passmuster_collectives::{
     algorithms::{Auto, auto, tuning::Row},
@@ -33,7 +33,7 @@ fn around(collective: Collective, dtype: DType, world: u32, threshold: u64) -> [
 }
 
 /// Cases at every threshold of every collective, and of few elements on 1 to 8 and 16 ranks.
-pub(super) fn merge(seed: u64) -> Vec<CollectiveCase> {
+pub(super) fn merge(from: Source<'_>, seed: u64) -> Vec<CollectiveCase> {
     let mut choice = Choice::of_seed(seed ^ 0xa070);
     let mut cases = Vec::new();
     for collective in Collective::ALL {
@@ -47,7 +47,7 @@ pub(super) fn merge(seed: u64) -> Vec<CollectiveCase> {
             for &count in &counts {
                 let dtype = if count > 33 { dtype } else { choice.of(&[DType::BF16, DType::F32]) };
                 let mut case = CollectiveCase { inputs: choice.of(&InputClass::ALL), ..new(dtype, count) };
-                vary(&mut case, &mut choice);
+                vary(from, &mut case, &mut choice);
                 if count > 33 {
                     // Sequences have graphs; six calls and more of such a size take the emulator seconds.
                     case.graph = Graph::default();

@@ -4,9 +4,9 @@ use super::{
     super::{
         collective_case::{CallSpec, CollectiveCase, Item},
         inputs::InputClass,
-        scenario::{standard_shot, supports},
+        scenario::standard_shot,
     },
-    under_test,
+    Source,
 };
 use passmuster_collectives::{
     algorithms::Foreign,
@@ -24,31 +24,31 @@ const LESS_FAR: u64 = 1 << 31;
 pub(super) const COUNT: u64 = 1040;
 
 /// Every algorithm that does calls as large.
-pub(super) fn merge(seed: u64) -> Vec<CollectiveCase> {
-    let of = |collective: Collective| under_test(collective).map(move |algorithm| (collective, algorithm.name()));
+pub(super) fn merge(from: Source<'_>, seed: u64) -> Vec<CollectiveCase> {
+    let of = |collective: Collective| from.under_test(collective).map(move |algorithm| (collective, algorithm.name()));
     let case = |(collective, algorithm): (Collective, &str)| {
         let mut case = CollectiveCase::new(collective, algorithm, DType::BF16, collective.operators()[0], 2, COUNT);
         case.inputs = InputClass::Natural;
         case.seed = seed;
-        calls(case, FAR)
+        calls(from, case, FAR)
     };
     Collective::ALL.into_iter().flat_map(of).filter_map(case).collect()
 }
 
 /// A kernel from elsewhere, where it does calls as large; `modest` is a small case of so many ranks.
-pub(super) fn of_foreign(foreign: &Foreign, modest: impl Fn(u32) -> Option<CollectiveCase>) -> Option<CollectiveCase> {
+pub(super) fn of_foreign(from: Source<'_>, foreign: &Foreign, modest: impl Fn(u32) -> Option<CollectiveCase>) -> Option<CollectiveCase> {
     let worlds = || foreign.worlds().iter().copied().filter(|&world| world > 1);
-    [(FAR, worlds().min()?), (LESS_FAR, worlds().max()?)].into_iter().find_map(|(bytes, world)| calls(modest(world)?, bytes))
+    [(FAR, worlds().min()?), (LESS_FAR, worlds().max()?)].into_iter().find_map(|(bytes, world)| calls(from, modest(world)?, bytes))
 }
 
 /// The call of a case at the end of slots of so many bytes, with a workspace that is made for calls of all of them, in turns with the same at the start.
-fn calls(mut case: CollectiveCase, bytes: u64) -> Option<CollectiveCase> {
+fn calls(from: Source<'_>, mut case: CollectiveCase, bytes: u64) -> Option<CollectiveCase> {
     let most = bytes / case.dtype.size();
     let near = standard_shot(&case);
     let far = CallSpec { offset: case.shape(1).input() * (most - case.count), ..near.clone() };
     let as_large = CollectiveCase { count: most, ..case.clone() };
     let there = CollectiveCase { offset: far.offset, ..case.clone() };
-    supports(&as_large).and_then(|()| supports(&there)).ok()?;
+    from.supports(&as_large).and_then(|()| from.supports(&there)).ok()?;
     case.calls = [far.clone(), near, far].map(Item::Eager).into();
     (case.count, case.in_place) = (0, false);
     Some(case)

@@ -4,10 +4,10 @@ use super::{
     super::{
         collective_case::{CallSpec, CollectiveCase, Fault, Graph, Item, Skew},
         inputs::InputClass,
-        scenario::{standard_shot, supports},
+        scenario::standard_shot,
         shrink::boundary_counts,
     },
-    Choice, far, peers, vary,
+    Choice, Source, far, vary,
 };
 use passmuster_collectives::{
     algorithms::{Algorithm, Foreign},
@@ -55,19 +55,19 @@ const MOST_STARTED: u32 = 512;
 const LATE: u32 = 10_000;
 
 /// What fits in a minute on two cores.
-pub(super) fn smoke(foreign: &Foreign, seed: u64) -> Vec<CollectiveCase> {
-    cases(foreign, &[false], SMOKE, seed)
+pub(super) fn smoke(from: Source<'_>, foreign: &Foreign, seed: u64) -> Vec<CollectiveCase> {
+    cases(from, foreign, &[false], SMOKE, seed)
 }
 
 /// The same with peers, more of each, and a call whose bytes are beyond 4 GiB, which GPUs alone have the time for.
-pub(super) fn merge(foreign: &Foreign, seed: u64) -> Vec<CollectiveCase> {
-    let mut cases = cases(foreign, &[false, true], MERGE, seed);
-    cases.extend(once(foreign, seed, Once::HUGE));
+pub(super) fn merge(from: Source<'_>, foreign: &Foreign, seed: u64) -> Vec<CollectiveCase> {
+    let mut cases = cases(from, foreign, &[false, true], MERGE, seed);
+    cases.extend(once(from, foreign, seed, Once::HUGE));
     cases
 }
 
 /// Faults at the smallest and the largest world of several ranks, each followed by the same case without it, which must pass next.
-pub(super) fn faults(foreign: &Foreign, seed: u64) -> Vec<CollectiveCase> {
+pub(super) fn faults(from: Source<'_>, foreign: &Foreign, seed: u64) -> Vec<CollectiveCase> {
     let worlds = || foreign.worlds().iter().copied().filter(|&world| world > 1);
     let (Some(least), Some(most)) = (worlds().min(), worlds().max()) else { return Vec::new() };
     // Of a broadcast nobody need wait but for the root, and of a reduce nobody but the root.
@@ -79,7 +79,7 @@ pub(super) fn faults(foreign: &Foreign, seed: u64) -> Vec<CollectiveCase> {
         (most, Fault::IllegalAddress(most / 2)),
         (least, Fault::Killed),
     ];
-    let case = |(world, fault)| Some(CollectiveCase { fault: Some(fault), ..modest(foreign, world, FAULTY, seed)? });
+    let case = |(world, fault)| Some(CollectiveCase { fault: Some(fault), ..modest(from, foreign, world, FAULTY, seed)? });
     let mut cases: Vec<CollectiveCase> = planted.into_iter().filter_map(case).collect();
     cases.dedup();
     cases.into_iter().flat_map(|case| [case.clone(), CollectiveCase { fault: None, ..case }]).collect()
@@ -96,7 +96,7 @@ fn multiples(counts: Vec<u64>, multiple: u64) -> Vec<u64> {
 
 /// Every combination that a specification names with every input class, and sequences of calls, evenly thinned out to `most`; and what is looked for once, or far.
 /// Where no call can be made, as with an expression that has no value for a world, there is one case for each type and world, whose verdict says why.
-fn cases(foreign: &Foreign, peered: &[bool], most: usize, seed: u64) -> Vec<CollectiveCase> {
+fn cases(from: Source<'_>, foreign: &Foreign, peered: &[bool], most: usize, seed: u64) -> Vec<CollectiveCase> {
     let mut choice = Choice::of_seed(seed);
     let (mut cases, mut sequences) = (Vec::new(), Vec::new());
     let mut impossible: Vec<CollectiveCase> = Vec::new();
@@ -106,11 +106,11 @@ fn cases(foreign: &Foreign, peered: &[bool], most: usize, seed: u64) -> Vec<Coll
             let mut case = CollectiveCase::new(foreign.collective(), foreign.name(), dtype, op, world, 0);
             case.seed = seed;
             case.counts = foreign.takes_counts().then_some(seed);
-            let mut counts = supported_counts(&case, multiples(boundary_counts(dtype, world.into()), multiple));
+            let mut counts = supported_counts(from, &case, multiples(boundary_counts(dtype, world.into()), multiple));
             // Calls of no elements judge nothing: where no size of the list is allowed, the least one that is stands in for all.
             if counts.iter().all(|&count| count == 0) {
                 let least = foreign.least_count(dtype, world).unwrap_or(1040);
-                let least = supported_size(&case, least).then_some(least);
+                let least = supported_size(from, &case, least).then_some(least);
                 if least.is_none_or(|least| case.shape(least).larger().saturating_mul(world.into()) > AFFORDED) {
                     if foreign.has_kernel(dtype, op) && !impossible.iter().any(|known| (known.dtype, known.world) == (dtype, world)) {
                         let count = least.or_else(|| 1040_u64.checked_next_multiple_of(multiple)).unwrap_or(multiple);
@@ -122,18 +122,18 @@ fn cases(foreign: &Foreign, peered: &[bool], most: usize, seed: u64) -> Vec<Coll
             }
             for (inputs, &peered) in InputClass::ALL.into_iter().flat_map(|inputs| peered.iter().map(move |peer| (inputs, peer))) {
                 let mut case = CollectiveCase { count: choice.of(&counts), inputs, ..case.clone() };
-                let peers = peers(foreign.collective(), dtype, op);
+                let peers = from.peers(foreign.collective(), dtype, op);
                 case.peer = (peered && world > 1 && !peers.is_empty()).then(|| choice.of(&peers).to_owned());
-                vary(&mut case, &mut choice);
+                vary(from, &mut case, &mut choice);
                 case.counts = case.counts.map(|_| choice.draw() % (1 << 16));
                 if foreign.numbers_calls() {
                     case.graph = Graph { replays: 0, ..Graph::default() };
                 }
                 // Only a checked build of our own kernels can be late inside.
                 case.skew = case.skew.map(|skew| Skew { site: None, ..skew });
-                cases.push(as_supported(case));
+                cases.push(as_supported(from, case));
             }
-            case.in_place = supports(&CollectiveCase { count: counts[0], ..case.clone() }).is_err();
+            case.in_place = from.supports(&CollectiveCase { count: counts[0], ..case.clone() }).is_err();
             sequences.push(sequence(&case, &counts, foreign.numbers_calls(), &mut choice));
         }
     }
@@ -144,21 +144,21 @@ fn cases(foreign: &Foreign, peered: &[bool], most: usize, seed: u64) -> Vec<Coll
     let mut all = thinned(cases, most);
     all.extend(thinned(sequences, most.div_ceil(16)));
     all.extend(impossible);
-    all.extend(Once::ALL.into_iter().filter_map(|what| once(foreign, seed, what)));
-    all.extend(far::of_foreign(foreign, |world| modest(foreign, world, far::COUNT, seed)));
+    all.extend(Once::ALL.into_iter().filter_map(|what| once(from, foreign, seed, what)));
+    all.extend(far::of_foreign(from, foreign, |world| modest(from, foreign, world, far::COUNT, seed)));
     all
 }
 
 /// Those that a call can be made of, in place or not.
-fn supported_counts(case: &CollectiveCase, counts: Vec<u64>) -> Vec<u64> {
+fn supported_counts(from: Source<'_>, case: &CollectiveCase, counts: Vec<u64>) -> Vec<u64> {
     let larger = |count: u64| case.shape(count).larger().saturating_mul(case.world.into());
     let is_modest = |&count: &u64| larger(1) == u64::from(case.world) || larger(count) <= MOST_OF_SLOTS;
-    counts.into_iter().filter(is_modest).filter(|&count| supported_size(case, count)).collect()
+    counts.into_iter().filter(is_modest).filter(|&count| supported_size(from, case, count)).collect()
 }
 
 /// Whether a call of a size can be made, in place or not.
-fn supported_size(case: &CollectiveCase, count: u64) -> bool {
-    [false, true].iter().any(|&in_place| supports(&CollectiveCase { count, in_place, ..case.clone() }).is_ok())
+fn supported_size(from: Source<'_>, case: &CollectiveCase, count: u64) -> bool {
+    [false, true].iter().any(|&in_place| from.supports(&CollectiveCase { count, in_place, ..case.clone() }).is_ok())
 }
 
 /// What is looked for once, with the first type and operator at the smallest world of several ranks: bugs that no small call shows.
@@ -201,7 +201,7 @@ impl Once {
 }
 
 /// A case of a few calls with the first type and operator, of about so many elements of the larger of input and output, where the specification allows one.
-fn modest(foreign: &Foreign, world: u32, count: u64, seed: u64) -> Option<CollectiveCase> {
+fn modest(from: Source<'_>, foreign: &Foreign, world: u32, count: u64, seed: u64) -> Option<CollectiveCase> {
     let combinations = foreign.dtypes().iter().flat_map(|&dtype| foreign.ops().iter().map(move |&op| (dtype, op)));
     let (dtype, op) = combinations.into_iter().find(|&(dtype, op)| foreign.has_kernel(dtype, op))?;
     let mut case = CollectiveCase::new(foreign.collective(), foreign.name(), dtype, op, world, 0);
@@ -211,20 +211,20 @@ fn modest(foreign: &Foreign, world: u32, count: u64, seed: u64) -> Option<Collec
     let slots = case.shape(1).larger();
     let multiple = foreign.count_multiple(dtype, world)?;
     case.count = (count / slots / multiple).max(1).checked_mul(multiple)?;
-    case.in_place = supports(&case).is_err();
+    case.in_place = from.supports(&case).is_err();
     if foreign.numbers_calls() {
         case.graph.replays = 0;
     }
-    supports(&case).ok().map(|()| case)
+    from.supports(&case).ok().map(|()| case)
 }
 
 /// The case, where the specification allows one.
-fn once(foreign: &Foreign, seed: u64, Once { count, kind }: Once) -> Option<CollectiveCase> {
+fn once(from: Source<'_>, foreign: &Foreign, seed: u64, Once { count, kind }: Once) -> Option<CollectiveCase> {
     let world = foreign.worlds().iter().copied().filter(|&world| world > 1).min()?;
-    let mut case = modest(foreign, world, count, seed)?;
+    let mut case = modest(from, foreign, world, count, seed)?;
     if (kind, count) == (OnceKind::Call, LARGE) {
         let slots = LARGE_SLOT / case.dtype.size() * case.shape(1).larger();
-        let larger = modest(foreign, world, slots.max(count), seed).filter(|larger| larger.elements() <= AFFORDED);
+        let larger = modest(from, foreign, world, slots.max(count), seed).filter(|larger| larger.elements() <= AFFORDED);
         case = larger.unwrap_or(case);
     }
     let shot = standard_shot(&case);
@@ -240,7 +240,7 @@ fn once(foreign: &Foreign, seed: u64, Once { count, kind }: Once) -> Option<Coll
             case.calls = vec![eager.clone(), eager.clone()];
         }
         OnceKind::Often => {
-            let larger = Item::Eager(standard_shot(&modest(foreign, world, SEVERAL_BLOCKS, seed)?));
+            let larger = Item::Eager(standard_shot(&modest(from, foreign, world, SEVERAL_BLOCKS, seed)?));
             case.calls = vec![larger.clone()];
             for period in PERIODS {
                 match foreign.numbers_calls() {
@@ -269,10 +269,10 @@ fn once(foreign: &Foreign, seed: u64, Once { count, kind }: Once) -> Option<Coll
 }
 
 /// The case, with placement that the specification allows.
-fn as_supported(case: CollectiveCase) -> CollectiveCase {
+fn as_supported(from: Source<'_>, case: CollectiveCase) -> CollectiveCase {
     let placements = [(case.offset, case.in_place), (case.offset, !case.in_place), (8, case.in_place), (0, case.in_place)];
     let placed = placements.into_iter().map(|(offset, in_place)| CollectiveCase { offset, in_place, ..case.clone() });
-    placed.into_iter().find(|case| supports(case).is_ok()).unwrap_or(CollectiveCase { offset: 0, in_place: !case.in_place, ..case })
+    placed.into_iter().find(|case| from.supports(case).is_ok()).unwrap_or(CollectiveCase { offset: 0, in_place: !case.in_place, ..case })
 }
 
 /// Eager calls, and where they may be captured a graph, whose counts, and so grids, change from call to call, on two groups.

@@ -5,10 +5,10 @@ use super::{
         collective_case::{CallSpec, CollectiveCase, Item},
         inputs::InputClass,
     },
-    Choice, modest_counts, peers, vary,
+    Choice, Source, modest_counts, vary,
 };
 use passmuster_collectives::{
-    algorithms::{self, Hierarchical, hierarchical},
+    algorithms::{Hierarchical, hierarchical},
     collective::{Collective, DType, ReduceOp},
 };
 
@@ -25,13 +25,14 @@ fn operators(collective: Collective, dtype: DType) -> Vec<ReduceOp> {
 }
 
 /// A peer that ranks on several nodes may have.
-fn peer(collective: Collective, (dtype, op): (DType, ReduceOp), choice: &mut Choice) -> String {
-    let mut able = peers(collective, dtype, op);
-    able.retain(|name| algorithms::find(collective, name).is_ok_and(|peer| peer.spans_nodes()));
+fn peer(from: Source<'_>, collective: Collective, (dtype, op): (DType, ReduceOp), choice: &mut Choice) -> String {
+    let mut able = from.peers(collective, dtype, op);
+    able.retain(|name| from.registry.find(collective, name).is_ok_and(|peer| peer.spans_nodes()));
     choice.of(&able).to_owned()
 }
 
 fn case(
+    from: Source<'_>,
     collective: Collective,
     (dtype, op): (DType, ReduceOp),
     (world, nodes): (u32, u32),
@@ -41,22 +42,22 @@ fn case(
 ) -> CollectiveCase {
     let mut case = CollectiveCase { nodes, seed, ..CollectiveCase::new(collective, hierarchical::NAME, dtype, op, world, count) };
     case.inputs = choice.of(&InputClass::ALL);
-    vary(&mut case, choice);
+    vary(from, &mut case, choice);
     if choice.one_in(2) {
-        case.peer = Some(peer(collective, (dtype, op), choice));
+        case.peer = Some(peer(from, collective, (dtype, op), choice));
     }
     case
 }
 
 /// Two nodes of two ranks, for each collective.
-pub(super) fn smoke(seed: u64) -> Vec<CollectiveCase> {
+pub(super) fn smoke(from: Source<'_>, seed: u64) -> Vec<CollectiveCase> {
     let mut choice = Choice::of_seed(seed ^ 0x40de1);
     let all = Hierarchical::COLLECTIVES;
-    all.map(|collective| case(collective, (DType::BF16, collective.operators()[0]), (4, 2), 1040, seed, &mut choice)).to_vec()
+    all.map(|collective| case(from, collective, (DType::BF16, collective.operators()[0]), (4, 2), 1040, seed, &mut choice)).to_vec()
 }
 
 /// Every type and operator, groups and counts in turn, pre-multiplied sums, and sequences in and out of place.
-pub(super) fn merge(seed: u64) -> Vec<CollectiveCase> {
+pub(super) fn merge(from: Source<'_>, seed: u64) -> Vec<CollectiveCase> {
     let mut choice = Choice::of_seed(seed ^ 0x40de2);
     let mut cases = Vec::new();
     for collective in Hierarchical::COLLECTIVES {
@@ -65,7 +66,7 @@ pub(super) fn merge(seed: u64) -> Vec<CollectiveCase> {
                 for turn in 0..2 {
                     let group = GROUPS[(3 * row + column + 5 * turn) % GROUPS.len()];
                     let count = choice.of(&modest_counts(collective, dtype, group.0, MOST_ELEMENTS));
-                    cases.push(case(collective, (dtype, op), group, count, seed, &mut choice));
+                    cases.push(case(from, collective, (dtype, op), group, count, seed, &mut choice));
                 }
             }
         }
@@ -73,10 +74,10 @@ pub(super) fn merge(seed: u64) -> Vec<CollectiveCase> {
             let (dtype, op) = (choice.of(&[DType::BF16, DType::F32]), collective.operators()[0]);
             let counts = modest_counts(collective, dtype, world, MOST_ELEMENTS);
             for count in [0, 1, choice.of(&counts), choice.of(&counts)] {
-                cases.push(case(collective, (dtype, op), group, count, seed, &mut choice));
+                cases.push(case(from, collective, (dtype, op), group, count, seed, &mut choice));
             }
             if collective.operators().contains(&ReduceOp::PremulSum) {
-                cases.push(case(collective, (dtype, ReduceOp::PremulSum), group, choice.of(&counts), seed, &mut choice));
+                cases.push(case(from, collective, (dtype, ReduceOp::PremulSum), group, choice.of(&counts), seed, &mut choice));
             }
             let mut shot = |in_place| CallSpec {
                 algorithm: hierarchical::NAME.into(),

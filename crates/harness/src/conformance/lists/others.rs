@@ -2,7 +2,7 @@
 
 use super::{
     super::{collective_case::CollectiveCase, inputs::InputClass},
-    Choice, LARGEST_WORLD, TILED_ELEMENTS, contenders, modest, modest_counts, peers, root, sequences, supported,
+    Choice, LARGEST_WORLD, Source, TILED_ELEMENTS, modest, modest_counts, root, sequences, supported,
 };
 use passmuster_collectives::collective::{Collective, DType, Shape};
 
@@ -17,28 +17,28 @@ fn choice(seed: u64) -> Choice {
 }
 
 /// bf16 and f32 at five world sizes, with the input classes in turn, and a few sequences.
-pub(super) fn smoke(seed: u64) -> Vec<CollectiveCase> {
+pub(super) fn smoke(from: Source<'_>, seed: u64) -> Vec<CollectiveCase> {
     let mut choice = choice(seed);
     let mut cases = Vec::new();
-    for (collective, algorithm) in algorithms() {
+    for (collective, algorithm) in algorithms(from) {
         let op = collective.operators()[0];
         for (number, dtype) in [DType::BF16, DType::F32].into_iter().enumerate() {
             for (turn, world) in [1, 2, 3, 4, 8].into_iter().enumerate() {
                 let inputs = InputClass::ALL[(number + turn) % InputClass::ALL.len()];
-                cases.push(modest((collective, algorithm), (dtype, op), world, inputs, seed, &mut choice));
+                cases.push(modest(from, (collective, algorithm), (dtype, op), world, inputs, seed, &mut choice));
             }
         }
     }
-    cases.extend(sequences(2, seed));
+    cases.extend(sequences(from, 2, seed));
     cases
 }
 
 /// Every common element type, operator, input class and world size, though not each with each; the counts at which kernels go wrong; large payloads;
 /// sequences.
-pub(super) fn merge(seed: u64) -> Vec<CollectiveCase> {
+pub(super) fn merge(from: Source<'_>, seed: u64) -> Vec<CollectiveCase> {
     let mut choice = choice(seed);
     let mut cases = Vec::new();
-    for (collective, algorithm) in algorithms() {
+    for (collective, algorithm) in algorithms(from) {
         let operators = collective.common_operators();
         for (row, dtype) in DType::COMMON.into_iter().enumerate() {
             for world in (1..=8).chain([LARGEST_WORLD]) {
@@ -47,8 +47,8 @@ pub(super) fn merge(seed: u64) -> Vec<CollectiveCase> {
                     let each = [(0, false), (1, true)];
                     for &(number, peered) in if doubled(collective) { &each[..] } else { &each[(turn + world as usize) % 2..][..1] } {
                         let op = operators[(turn + 2 * number + world as usize) % operators.len()];
-                        let mut case = modest((collective, algorithm), (dtype, op), world, inputs, seed, &mut choice);
-                        let peers = peers(collective, dtype, op);
+                        let mut case = modest(from, (collective, algorithm), (dtype, op), world, inputs, seed, &mut choice);
+                        let peers = from.peers(collective, dtype, op);
                         if collective.has_root() {
                             // In turn: by choice some rank of many might never be the root.
                             case.root = (row * InputClass::ALL.len() + turn) as u32 % world;
@@ -59,9 +59,9 @@ pub(super) fn merge(seed: u64) -> Vec<CollectiveCase> {
                 }
             }
         }
-        cases.extend(boundaries(collective, algorithm, seed, &mut choice));
+        cases.extend(boundaries(from, collective, algorithm, seed, &mut choice));
     }
-    cases.extend(sequences(32, seed));
+    cases.extend(sequences(from, 32, seed));
     cases
 }
 
@@ -71,7 +71,7 @@ const fn doubled(collective: Collective) -> bool {
 }
 
 /// Every boundary count on a few ranks, and counts for GPUs alone.
-fn boundaries(collective: Collective, algorithm: &str, seed: u64, choice: &mut Choice) -> Vec<CollectiveCase> {
+fn boundaries(from: Source<'_>, collective: Collective, algorithm: &str, seed: u64, choice: &mut Choice) -> Vec<CollectiveCase> {
     let op = collective.operators()[0];
     let mut cases = Vec::new();
     for world in [1, 2, 3, 4, 8] {
@@ -93,21 +93,21 @@ fn boundaries(collective: Collective, algorithm: &str, seed: u64, choice: &mut C
         let mut large = CollectiveCase::new(collective, algorithm, DType::BF16, op, world, elements);
         large.inputs = InputClass::Natural;
         large.seed = seed;
-        large.peer = Some(choice.of(&peers(collective, DType::BF16, op)).to_owned());
-        cases.extend(supported(large));
+        large.peer = Some(choice.of(&from.peers(collective, DType::BF16, op)).to_owned());
+        cases.extend(supported(from, large));
     }
     // More than 2^31 elements in all slots together: 32-bit indices would wrap.
     let mut huge = CollectiveCase::new(collective, algorithm, DType::BF16, op, 2, (1 << 31) / slots + 9);
     huge.seed = seed;
-    cases.extend(supported(huge));
+    cases.extend(supported(from, huge));
     cases
 }
 
 /// Sequences of calls of each collective, its algorithms mixed.
-fn sequences(of_each: usize, seed: u64) -> impl Iterator<Item = CollectiveCase> {
-    collectives().flat_map(move |collective| sequences::sequences_of(collective, of_each, seed))
+fn sequences(from: Source<'_>, of_each: usize, seed: u64) -> impl Iterator<Item = CollectiveCase> {
+    collectives().flat_map(move |collective| sequences::sequences_of(from, collective, of_each, seed))
 }
 
-pub(super) fn algorithms() -> impl Iterator<Item = (Collective, &'static str)> {
-    collectives().flat_map(|collective| contenders(collective).into_iter().map(move |algorithm| (collective, algorithm)))
+pub(super) fn algorithms<'r>(from: Source<'r>) -> impl Iterator<Item = (Collective, &'r str)> {
+    collectives().flat_map(move |collective| from.contenders(collective).into_iter().map(move |algorithm| (collective, algorithm)))
 }

@@ -2,28 +2,25 @@
 
 use super::{
     super::{collective_case::CollectiveCase, inputs::InputClass},
-    Choice, LARGEST_WORLD, boundary_counts, contenders_over_multicast, modest, root, sample, sequences, supported,
+    Choice, LARGEST_WORLD, Source, boundary_counts, modest, root, sample, sequences, supported,
 };
-use passmuster_collectives::{
-    algorithms,
-    collective::{Collective, DType, ReduceOp},
-};
+use passmuster_collectives::collective::{Collective, DType, ReduceOp};
 
 /// The collectives other than all-reduce that have such algorithms.
-pub(super) fn others() -> impl Iterator<Item = Collective> {
-    Collective::ALL.into_iter().filter(|&of| of != Collective::AllReduce && !contenders_over_multicast(of).is_empty())
+pub(super) fn others(from: Source<'_>) -> impl Iterator<Item = Collective> {
+    Collective::ALL.into_iter().filter(move |&of| of != Collective::AllReduce && !from.contenders_over_multicast(of).is_empty())
 }
 
 /// bf16 and f32 at four world sizes, with the input classes in turn.
-pub(super) fn smoke(seed: u64) -> Vec<CollectiveCase> {
+pub(super) fn smoke(from: Source<'_>, seed: u64) -> Vec<CollectiveCase> {
     let mut choice = Choice::of_seed(seed ^ 0x6d75_6c74_696d_656d);
     let mut cases = Vec::new();
-    for collective in [Collective::AllReduce].into_iter().chain(others()) {
-        for (number, algorithm) in contenders_over_multicast(collective).into_iter().enumerate() {
+    for collective in [Collective::AllReduce].into_iter().chain(others(from)) {
+        for (number, algorithm) in from.contenders_over_multicast(collective).into_iter().enumerate() {
             for dtype in [DType::BF16, DType::F32] {
                 for (turn, world) in [2, 3, 4, 8].into_iter().enumerate() {
                     let inputs = InputClass::ALL[(number + turn) % InputClass::ALL.len()];
-                    cases.push(modest((collective, algorithm), (dtype, collective.operators()[0]), world, inputs, seed, &mut choice));
+                    cases.push(modest(from, (collective, algorithm), (dtype, collective.operators()[0]), world, inputs, seed, &mut choice));
                 }
             }
         }
@@ -33,16 +30,16 @@ pub(super) fn smoke(seed: u64) -> Vec<CollectiveCase> {
 
 /// Every type and operator at six world sizes; of all-reduce with every input class, of the others with the classes in turn; the boundary
 /// counts on three ranks; of all-reduce also sequences.
-pub(super) fn merge(collective: Collective, seed: u64, choice: &mut Choice) -> Vec<CollectiveCase> {
+pub(super) fn merge(from: Source<'_>, collective: Collective, seed: u64, choice: &mut Choice) -> Vec<CollectiveCase> {
     let is_all_reduce = collective == Collective::AllReduce;
     let mut cases = Vec::new();
-    for algorithm in contenders_over_multicast(collective) {
-        for (number, reduction) in reductions_of(collective, algorithm).into_iter().enumerate() {
+    for algorithm in from.contenders_over_multicast(collective) {
+        for (number, reduction) in reductions_of(from, collective, algorithm).into_iter().enumerate() {
             for (turn, world) in [2, 3, 4, 6, 8, LARGEST_WORLD].into_iter().enumerate() {
                 let classes =
                     if is_all_reduce { InputClass::ALL.to_vec() } else { vec![InputClass::ALL[(number + turn) % InputClass::ALL.len()]] };
                 for inputs in classes {
-                    cases.push(modest((collective, algorithm), reduction, world, inputs, seed, choice));
+                    cases.push(modest(from, (collective, algorithm), reduction, world, inputs, seed, choice));
                 }
             }
         }
@@ -53,19 +50,19 @@ pub(super) fn merge(collective: Collective, seed: u64, choice: &mut Choice) -> V
                 case.offset = choice.of(&[0, 0, 1]);
                 case.root = root(&case, choice);
                 case.seed = seed;
-                cases.extend(supported(case));
+                cases.extend(supported(from, case));
             }
         }
     }
     if is_all_reduce {
-        cases.extend(sequences::sequences_over_multicast(24, seed));
+        cases.extend(sequences::sequences_over_multicast(from, 24, seed));
     }
     cases
 }
 
 /// Types and operators that an algorithm does.
-fn reductions_of(collective: Collective, algorithm: &str) -> Vec<(DType, ReduceOp)> {
-    let algorithm = algorithms::find(collective, algorithm).expect("a name from the list");
+fn reductions_of(from: Source<'_>, collective: Collective, algorithm: &str) -> Vec<(DType, ReduceOp)> {
+    let algorithm = from.registry.find(collective, algorithm).expect("a name from the list");
     let all = DType::COMMON.into_iter().flat_map(|dtype| collective.common_operators().iter().map(move |&op| (dtype, op)));
     all.filter(|&(dtype, op)| algorithm.supports(&sample(collective, dtype, op)).is_ok()).collect()
 }

@@ -2,7 +2,7 @@
 
 use super::{
     super::{collective_case::CollectiveCase, inputs::InputClass},
-    Choice, LARGEST_WORLD, MODEST_ELEMENTS, modest, modest_counts, peers, sequences, supported, under_test, vary,
+    Choice, LARGEST_WORLD, MODEST_ELEMENTS, Source, modest, modest_counts, sequences, supported, vary,
 };
 use passmuster_collectives::{
     collective::{Collective, DType, ReduceOp, Shape},
@@ -16,59 +16,59 @@ fn collectives() -> impl Iterator<Item = Collective> {
 }
 
 /// One in `every` combinations of algorithm and type, and some sequences of each collective.
-fn cases(every: usize, worlds: &[u32], peered: bool, sequences: usize, seed: u64) -> Vec<CollectiveCase> {
+fn cases(from: Source<'_>, every: usize, worlds: &[u32], peered: bool, sequences: usize, seed: u64) -> Vec<CollectiveCase> {
     let mut choice = Choice::of_seed(seed ^ 0x7072_656d_756c);
-    let algorithms = collectives().flat_map(under_test);
+    let algorithms = collectives().flat_map(|collective| from.under_test(collective));
     let all: Vec<_> = algorithms.flat_map(|algorithm| DType::ALL.map(|dtype| (algorithm, dtype))).collect();
     let mut cases = Vec::new();
     for (turn, &(algorithm, dtype)) in all.iter().step_by(every).enumerate() {
         let (collective, world) = (algorithm.collective(), worlds[turn % worlds.len()]);
         let inputs = InputClass::ALL[(turn + turn / DType::ALL.len()) % 4];
-        let mut case = modest((collective, algorithm.name()), (dtype, OP), world, inputs, seed, &mut choice);
-        case.peer = (peered && world > 1 && choice.one_in(2)).then(|| choice.of(&peers(collective, dtype, OP)).to_owned());
-        cases.extend(supported(case));
+        let mut case = modest(from, (collective, algorithm.name()), (dtype, OP), world, inputs, seed, &mut choice);
+        case.peer = (peered && world > 1 && choice.one_in(2)).then(|| choice.of(&from.peers(collective, dtype, OP)).to_owned());
+        cases.extend(supported(from, case));
     }
     let sequence = |case| CollectiveCase { op: OP, ..case };
-    cases.extend(collectives().flat_map(|collective| sequences::sequences_of(collective, sequences, seed)).map(sequence));
+    cases.extend(collectives().flat_map(|collective| sequences::sequences_of(from, collective, sequences, seed)).map(sequence));
     cases
 }
 
 /// The algorithms under test whose kernels multiply what they load, of whole packs of a type.
-fn fusing(collective: Collective, dtype: DType) -> impl Iterator<Item = &'static str> {
+fn fusing<'r>(from: Source<'r>, collective: Collective, dtype: DType) -> impl Iterator<Item = &'r str> {
     let (call, _) = Call::standalone(Shape::new(collective, 2, 16 / dtype.size()), dtype, OP).expect("a pack fits");
-    under_test(collective).filter(move |algorithm| algorithm.fuses_premul(&call)).map(|algorithm| algorithm.name())
+    from.under_test(collective).filter(move |algorithm| algorithm.fuses_premul(&call)).map(|algorithm| algorithm.name())
 }
 
 /// Every collective with those of its algorithms, and the types that they multiply.
-fn fused() -> impl Iterator<Item = (Collective, &'static str, DType)> {
+fn fused<'r>(from: Source<'r>) -> impl Iterator<Item = (Collective, &'r str, DType)> {
     let types = |collective| [DType::BF16, DType::F32, DType::F16, DType::E4M3, DType::E5M2].map(|dtype| (collective, dtype));
-    let of = |(collective, dtype)| fusing(collective, dtype).map(move |algorithm| (collective, algorithm, dtype));
+    let of = move |(collective, dtype)| fusing(from, collective, dtype).map(move |algorithm| (collective, algorithm, dtype));
     collectives().flat_map(types).flat_map(of)
 }
 
 /// Calls of whole packs, which some algorithms multiply themselves, of the types that they have kernels for: one pack a slice, a tile, several, and in
 /// bf16 so many that blocks have several tiles.
-fn of_packs(worlds: &[u32], seed: u64) -> Vec<CollectiveCase> {
+fn of_packs(from: Source<'_>, worlds: &[u32], seed: u64) -> Vec<CollectiveCase> {
     let mut choice = Choice::of_seed(seed ^ 0x70_6163_6b73);
     let mut cases = Vec::new();
-    for (collective, algorithm, dtype) in fused() {
+    for (collective, algorithm, dtype) in fused(from) {
         for &world in worlds {
             let pack = 16 / dtype.size();
             let most = MODEST_ELEMENTS / u64::from(world * world.min(Shape::new(collective, world, 1).slots().0 as u32));
             let mut case =
                 CollectiveCase::new(collective, algorithm, dtype, OP, world, choice.of(&[1, 2, 60, 513, 1025]).min(most / pack) * pack);
-            vary(&mut case, &mut choice);
+            vary(from, &mut case, &mut choice);
             case.offset = choice.of(&[0, pack]);
             case.inputs = choice.of(&InputClass::ALL);
             case.seed = seed;
-            case.peer = (world > 1 && choice.one_in(4)).then(|| choice.of(&peers(collective, dtype, OP)).to_owned());
-            cases.extend(supported(case));
+            case.peer = (world > 1 && choice.one_in(4)).then(|| choice.of(&from.peers(collective, dtype, OP)).to_owned());
+            cases.extend(supported(from, case));
         }
     }
     let large = |(collective, world, count): (Collective, u32, u64)| {
         let case = move |algorithm| CollectiveCase::new(collective, algorithm, DType::BF16, OP, world, count);
         let of = move |case| CollectiveCase { inputs: InputClass::Natural, in_place: collective != Collective::Reduce, seed, ..case };
-        fusing(collective, DType::BF16).map(case).map(of)
+        fusing(from, collective, DType::BF16).map(case).map(of)
     };
     let counts = [(Collective::AllReduce, 2, 1 << 18), (Collective::ReduceScatter, 3, 1 << 16), (Collective::Reduce, 3, 1 << 17)];
     cases.extend(counts.into_iter().flat_map(large).filter(|case| worlds.contains(&case.world)));
@@ -79,37 +79,40 @@ fn of_packs(worlds: &[u32], seed: u64) -> Vec<CollectiveCase> {
 }
 
 /// A few of them, on a few ranks.
-pub(super) fn smoke(seed: u64) -> Vec<CollectiveCase> {
-    let mut cases = cases(13, &[2, 3, 4, 8, 1], false, 1, seed);
-    cases.extend(of_packs(&[2, 3], seed).into_iter().filter(|case| case.count <= 1 << 13 && case.peer.is_none()));
+pub(super) fn smoke(from: Source<'_>, seed: u64) -> Vec<CollectiveCase> {
+    let mut cases = cases(from, 13, &[2, 3, 4, 8, 1], false, 1, seed);
+    cases.extend(of_packs(from, &[2, 3], seed).into_iter().filter(|case| case.count <= 1 << 13 && case.peer.is_none()));
     cases
 }
 
 /// One case of each combination, of which multicast has fewer, and the counts at which the kernel that multiplies may go wrong.
-pub(super) fn merge(seed: u64) -> Vec<CollectiveCase> {
-    let mut cases = cases(1, &[1, 2, 3, 4, 5, 6, 7, 8, LARGEST_WORLD], true, 4, seed);
+pub(super) fn merge(from: Source<'_>, seed: u64) -> Vec<CollectiveCase> {
+    let mut cases = cases(from, 1, &[1, 2, 3, 4, 5, 6, 7, 8, LARGEST_WORLD], true, 4, seed);
     let (collective, dtype, world) = (Collective::AllReduce, DType::BF16, 2);
-    let given_products = under_test(collective).find(|algorithm| !fusing(collective, dtype).any(|fuses| fuses == algorithm.name()));
+    let given_products =
+        from.under_test(collective).find(|algorithm| !fusing(from, collective, dtype).any(|fuses| fuses == algorithm.name()));
     let algorithm = given_products.expect("an algorithm that sums what is multiplied before it").name();
     cases.extend(modest_counts(collective, dtype, world, MODEST_ELEMENTS).into_iter().enumerate().map(|(number, count)| {
         let case = CollectiveCase::new(collective, algorithm, dtype, OP, world, count);
         CollectiveCase { inputs: InputClass::Natural, offset: [0, 1, 3][number % 3], seed, ..case }
     }));
-    cases.extend(of_packs(&[1, 2, 3, 4, 5, 6, 7, 8, LARGEST_WORLD], seed));
+    cases.extend(of_packs(from, &[1, 2, 3, 4, 5, 6, 7, 8, LARGEST_WORLD], seed));
     cases
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::REGISTRY;
 
     /// If this fails, a type could be multiplied wrongly, or its products summed so, and no list would say so.
     #[test]
     fn every_type_meets_every_algorithm_and_what_else_cases_have() {
-        let cases = merge(0);
+        let from = Source::all(&REGISTRY);
+        let cases = merge(from, 0);
         assert!((300..=450).contains(&cases.len()), "{}", cases.len());
         let any = |is: &dyn Fn(&CollectiveCase) -> bool| cases.iter().any(is);
-        for algorithm in collectives().flat_map(under_test).filter(|algorithm| !algorithm.uses_multicast()) {
+        for algorithm in collectives().flat_map(|collective| from.under_test(collective)).filter(|algorithm| !algorithm.uses_multicast()) {
             for dtype in DType::ALL {
                 let of = (algorithm.collective(), algorithm.name(), dtype);
                 assert!(any(&|c| (c.collective, &*c.algorithm, c.dtype) == of), "{of:?}");
@@ -127,8 +130,8 @@ mod tests {
         }
         assert!(any(&|c| c.algorithm.starts_with("multimem")));
         // What senders multiply is whole packs.
-        assert!(fused().count() >= 15);
-        for (collective, algorithm, dtype) in fused() {
+        assert!(fused(from).count() >= 15);
+        for (collective, algorithm, dtype) in fused(from) {
             let in_packs = |c: &CollectiveCase| c.count > 0 && [c.count, c.offset].iter().all(|n| (n * dtype.size()).is_multiple_of(16));
             for world in (1..=8).chain([LARGEST_WORLD]) {
                 let of = (collective, algorithm, dtype, world);

@@ -13,7 +13,7 @@ use super::{
         collective_case::{CallSpec, CollectiveCase, Item, Skew},
         inputs::InputClass,
     },
-    contenders, contenders_over_multicast, counts_in_sequences,
+    Source, counts_in_sequences,
 };
 use passmuster_collectives::{
     collective::{Collective, DType, ReduceOp},
@@ -21,32 +21,33 @@ use passmuster_collectives::{
 };
 
 /// `number` sequences of calls, the same for the same seed.
-pub(crate) fn sequences(number: usize, seed: u64) -> Vec<CollectiveCase> {
-    drawn(sequence(), number, seed)
+pub(crate) fn sequences(from: Source<'_>, number: usize, seed: u64) -> Vec<CollectiveCase> {
+    drawn(sequence(from), number, seed)
 }
 
 /// `number` sequences of a collective's calls.
-pub(super) fn sequences_of(collective: Collective, number: usize, seed: u64) -> Vec<CollectiveCase> {
-    drawn(sequence_of(collective, contenders(collective), &DType::COMMON, collective.common_operators()), number, seed)
+pub(super) fn sequences_of(from: Source<'_>, collective: Collective, number: usize, seed: u64) -> Vec<CollectiveCase> {
+    drawn(sequence_of(from, collective, from.contenders(collective), &DType::COMMON, collective.common_operators()), number, seed)
 }
 
 /// `number` sequences in which kernels take turns with copy engines, which make every second call.
 pub(super) fn sequences_by_copy_engine(
-    (collective, algorithm): (Collective, &'static str),
+    from: Source<'_>,
+    (collective, algorithm): (Collective, &str),
     number: usize,
     seed: u64,
 ) -> Vec<CollectiveCase> {
-    let kernels = contenders(collective);
+    let kernels = from.contenders(collective);
     let algorithms = [vec![algorithm; kernels.len()], kernels].concat();
-    drawn(sequence_of(collective, algorithms, &DType::COMMON, collective.common_operators()), number, seed)
+    drawn(sequence_of(from, collective, algorithms, &DType::COMMON, collective.common_operators()), number, seed)
 }
 
 /// `number` sequences in which algorithms that use multicast addresses take turns with those that do not: apart from the others, for a
 /// machine without such addresses can do nothing of a sequence that has one.
-pub(super) fn sequences_over_multicast(number: usize, seed: u64) -> Vec<CollectiveCase> {
+pub(super) fn sequences_over_multicast(from: Source<'_>, number: usize, seed: u64) -> Vec<CollectiveCase> {
     let collective = Collective::AllReduce;
-    let algorithms = [contenders_over_multicast(collective), contenders(collective)].concat();
-    drawn(sequence_of(collective, algorithms, &[DType::F32, DType::F16, DType::BF16], &[ReduceOp::Sum]), number, seed)
+    let algorithms = [from.contenders_over_multicast(collective), from.contenders(collective)].concat();
+    drawn(sequence_of(from, collective, algorithms, &[DType::F32, DType::F16, DType::BF16], &[ReduceOp::Sum]), number, seed)
 }
 
 fn drawn(strategy: impl Strategy<Value = CollectiveCase>, number: usize, seed: u64) -> Vec<CollectiveCase> {
@@ -59,17 +60,20 @@ fn drawn(strategy: impl Strategy<Value = CollectiveCase>, number: usize, seed: u
 
 /// Sequences of all-reduces on one or two groups: algorithms, counts, offsets and places change from call to call, some calls are captured
 /// and replayed, one rank may be late.
-fn sequence() -> impl Strategy<Value = CollectiveCase> {
+fn sequence(from: Source<'_>) -> impl Strategy<Value = CollectiveCase> + use<> {
     let collective = Collective::AllReduce;
-    sequence_of(collective, contenders(collective), &DType::COMMON, collective.common_operators())
+    sequence_of(from, collective, from.contenders(collective), &DType::COMMON, collective.common_operators())
 }
 
-pub(crate) fn sequence_of(
+pub(crate) fn sequence_of<DTYPES: Into<Cow<'static, [DType]>>>(
+    from: Source<'_>,
     collective: Collective,
-    algorithms: Vec<&'static str>,
-    dtypes: impl Into<Cow<'static, [DType]>>,
+    algorithms: Vec<&str>,
+    dtypes: DTYPES,
     ops: &'static [ReduceOp],
-) -> impl Strategy<Value = CollectiveCase> {
+) -> impl Strategy<Value = CollectiveCase> + use<DTYPES> {
+    let algorithms: Vec<String> = algorithms.into_iter().map(str::to_owned).collect();
+    let most = from.modest_elements();
     let kind = (
         proptest::sample::select(dtypes),
         proptest::sample::select(ops),
@@ -79,7 +83,7 @@ pub(crate) fn sequence_of(
         1..=0xffffu64,
     );
     kind.prop_flat_map(move |(dtype, op, world, groups, inputs, seed)| {
-        let count = proptest::sample::select(counts_in_sequences(collective, dtype, world));
+        let count = proptest::sample::select(counts_in_sequences(collective, dtype, world, most));
         let shot = shot((collective, &algorithms), count, world).boxed();
         let of = CollectiveCase { inputs, seed, ..CollectiveCase::new(collective, "", dtype, op, world, 0) };
         sequence_with(of, shot, groups, 3..12)
@@ -113,16 +117,15 @@ fn item(shot: BoxedStrategy<CallSpec>, groups: u32) -> impl Strategy<Value = Ite
 }
 
 pub(crate) fn shot<C: Strategy<Value = u64>>(
-    (collective, algorithms): (Collective, &[&'static str]),
+    (collective, algorithms): (Collective, &[String]),
     count: C,
     world: u32,
 ) -> impl Strategy<Value = CallSpec> + use<C> {
     let algorithm = proptest::sample::select(algorithms.to_vec());
     let root = if collective.has_root() { (0..world).boxed() } else { Just(0).boxed() };
     let in_place = if collective.has_in_place() { proptest::bool::weighted(0.3).boxed() } else { Just(false).boxed() };
-    (algorithm, count, root, proptest::sample::select(vec![0u64, 0, 0, 1, 5]), in_place).prop_map(
-        |(algorithm, count, root, offset, in_place)| CallSpec { algorithm: algorithm.into(), count, root, offset, in_place, group: 0 },
-    )
+    (algorithm, count, root, proptest::sample::select(vec![0u64, 0, 0, 1, 5]), in_place)
+        .prop_map(|(algorithm, count, root, offset, in_place)| CallSpec { algorithm, count, root, offset, in_place, group: 0 })
 }
 
 pub(crate) fn skew(world: u32) -> impl Strategy<Value = Skew> {
@@ -137,12 +140,15 @@ pub(crate) fn skew(world: u32) -> impl Strategy<Value = Skew> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::{REGISTRY, conformance::Case};
 
     #[test]
     fn generated_sequences_read_back() {
-        let of_others: Vec<CollectiveCase> = Collective::ALL.into_iter().flat_map(|collective| sequences_of(collective, 20, 3)).collect();
-        for case in sequences(50, 3).into_iter().chain(sequences_over_multicast(20, 3)).chain(of_others) {
-            assert_eq!(case.to_string().parse::<CollectiveCase>().as_ref(), Ok(&case));
+        let from = Source::all(&REGISTRY);
+        let of_others: Vec<CollectiveCase> =
+            Collective::ALL.into_iter().flat_map(|collective| sequences_of(from, collective, 20, 3)).collect();
+        for case in sequences(from, 50, 3).into_iter().chain(sequences_over_multicast(from, 20, 3)).chain(of_others) {
+            assert_eq!(Case::resolve(&case.to_string(), &REGISTRY), Ok(case.into()));
         }
     }
 }

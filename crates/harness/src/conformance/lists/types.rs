@@ -3,7 +3,7 @@
 
 use super::{
     super::{collective_case::CollectiveCase, inputs::InputClass},
-    Choice, LARGEST_WORLD, contenders_by_copy_engine, modest, peers, under_test,
+    Choice, LARGEST_WORLD, Source, modest,
 };
 use passmuster_collectives::collective::{Collective, DType, ReduceOp};
 
@@ -20,11 +20,11 @@ fn copies() -> impl Iterator<Item = (DType, ReduceOp)> {
 }
 
 /// Every algorithm with each combination of its collective that is not common. Multicast has none of them.
-fn all() -> Vec<(Collective, &'static str, DType, ReduceOp)> {
+fn all<'r>(from: Source<'r>) -> Vec<(Collective, &'r str, DType, ReduceOp)> {
     let mut all = Vec::new();
     for collective in Collective::ALL {
         let combinations: Vec<_> = if collective.operators()[0].reduces() { reductions().collect() } else { copies().collect() };
-        for algorithm in under_test(collective).filter(|algorithm| !algorithm.uses_multicast()) {
+        for algorithm in from.under_test(collective).filter(|algorithm| !algorithm.uses_multicast()) {
             all.extend(combinations.iter().map(|&(dtype, op)| (collective, algorithm.name(), dtype, op)));
         }
     }
@@ -39,60 +39,62 @@ fn classes(dtype: DType, op: ReduceOp) -> [InputClass; 4] {
     }
 }
 
-fn cases(every: usize, worlds: &[u32], peered: bool, seed: u64) -> Vec<CollectiveCase> {
+fn cases(from: Source<'_>, every: usize, worlds: &[u32], peered: bool, seed: u64) -> Vec<CollectiveCase> {
     let mut choice = Choice::of_seed(seed ^ 0x7479_7065);
     let mut cases = Vec::new();
-    for (number, &(collective, algorithm, dtype, op)) in all().iter().enumerate().step_by(every) {
+    for (number, &(collective, algorithm, dtype, op)) in all(from).iter().enumerate().step_by(every) {
         let turn = number / every;
         let world = worlds[turn % worlds.len()];
         let inputs = classes(dtype, op)[(turn + turn / worlds.len()) % 4];
-        let mut case = modest((collective, algorithm), (dtype, op), world, inputs, seed, &mut choice);
-        case.peer = (peered && turn.is_multiple_of(2) && world > 1).then(|| choice.of(&peers(collective, dtype, op)).to_owned());
+        let mut case = modest(from, (collective, algorithm), (dtype, op), world, inputs, seed, &mut choice);
+        case.peer = (peered && turn.is_multiple_of(2) && world > 1).then(|| choice.of(&from.peers(collective, dtype, op)).to_owned());
         cases.push(case);
     }
     cases
 }
 
 /// One in fifteen combinations, on a few ranks.
-pub(super) fn smoke(seed: u64) -> Vec<CollectiveCase> {
-    cases(15, &[2, 3, 4, 8, 1], false, seed)
+pub(super) fn smoke(from: Source<'_>, seed: u64) -> Vec<CollectiveCase> {
+    cases(from, 15, &[2, 3, 4, 8, 1], false, seed)
 }
 
 /// One case of each combination, and those of [`overflowing`].
-pub(super) fn merge(seed: u64) -> Vec<CollectiveCase> {
-    let mut cases = cases(1, &[1, 2, 3, 4, 5, 6, 7, 8, LARGEST_WORLD], true, seed);
-    cases.extend(overflowing(seed));
+pub(super) fn merge(from: Source<'_>, seed: u64) -> Vec<CollectiveCase> {
+    let mut cases = cases(from, 1, &[1, 2, 3, 4, 5, 6, 7, 8, LARGEST_WORLD], true, seed);
+    cases.extend(overflowing(from, seed));
     cases
 }
 
 /// 8-bit floats of special values on a few ranks, enough for some of their sums and means to overflow: what does saturates, and other inputs do not come
 /// near.
-fn overflowing(seed: u64) -> Vec<CollectiveCase> {
+fn overflowing(from: Source<'_>, seed: u64) -> Vec<CollectiveCase> {
     let mut choice = Choice::of_seed(seed ^ 0x6f76_6572);
     let overflows = |&&(collective, algorithm, dtype, op): &&(Collective, &str, DType, ReduceOp)| {
         dtype.is_float()
             && dtype.size() == 1
             && [ReduceOp::Sum, ReduceOp::Avg].contains(&op)
-            && !contenders_by_copy_engine(collective).contains(&algorithm)
+            && !from.contenders_by_copy_engine(collective).contains(&algorithm)
     };
     let case = |(turn, &(collective, algorithm, dtype, op))| {
         let new = CollectiveCase::new(collective, algorithm, dtype, op, 2 + turn as u32 % 3, 48 + turn as u64 % 8);
         CollectiveCase { inputs: InputClass::Special, seed: choice.draw() % (1 << 16), ..new }
     };
-    all().iter().filter(overflows).enumerate().map(case).collect()
+    all(from).iter().filter(overflows).enumerate().map(case).collect()
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::REGISTRY;
 
     /// If this fails, a type or an operator could be wrong in some kernel, or for some number of ranks, and no list would say so.
     #[test]
     fn every_type_and_operator_meets_every_algorithm_world_and_class() {
-        let cases = merge(0);
+        let from = Source::all(&REGISTRY);
+        let cases = merge(from, 0);
         assert!((400..=850).contains(&cases.len()), "{}", cases.len());
         let any = |is: &dyn Fn(&CollectiveCase) -> bool| cases.iter().any(is);
-        for (collective, algorithm, dtype, op) in all() {
+        for (collective, algorithm, dtype, op) in all(from) {
             assert!(
                 any(&|c| (c.collective, &*c.algorithm, c.dtype, c.op) == (collective, algorithm, dtype, op)),
                 "{algorithm} {dtype} {op}"
@@ -110,10 +112,10 @@ mod tests {
         for world in (2..=8).chain([LARGEST_WORLD]) {
             assert!(any(&|c| (c.op, c.world) == (ReduceOp::Prod, world)), "products of {world} ranks");
         }
-        for (collective, algorithm, dtype, op) in all() {
+        for (collective, algorithm, dtype, op) in all(from) {
             if [DType::E4M3, DType::E5M2].contains(&dtype)
                 && [ReduceOp::Sum, ReduceOp::Avg].contains(&op)
-                && !contenders_by_copy_engine(collective).contains(&algorithm)
+                && !from.contenders_by_copy_engine(collective).contains(&algorithm)
             {
                 let overflows = |c: &CollectiveCase| {
                     let is = (c.collective, &*c.algorithm, c.dtype, c.op) == (collective, algorithm, dtype, op);
@@ -126,7 +128,7 @@ mod tests {
 
     #[test]
     fn smoke_has_a_few_of_every_kind() {
-        let cases = smoke(0);
+        let cases = smoke(Source::all(&REGISTRY), 0);
         assert!((25..=60).contains(&cases.len()), "{}", cases.len());
         let seen = |is: &dyn Fn(&CollectiveCase) -> bool| cases.iter().any(is);
         assert!(seen(&|c| c.dtype == DType::E4M3) && seen(&|c| c.dtype == DType::E5M2) && seen(&|c| c.op == ReduceOp::Prod));

@@ -5,10 +5,10 @@ use super::{
         collective_case::{CallSpec, CollectiveCase, Graph, Item},
         inputs::InputClass,
     },
-    Choice, LARGEST_WORLD, chosen, modest_counts, peers, vary,
+    Choice, LARGEST_WORLD, Source, chosen, modest_counts, vary,
 };
 use passmuster_collectives::{
-    algorithms::{self, unregistered},
+    algorithms::unregistered,
     collective::{Collective, DType, ReduceOp, Shape},
 };
 
@@ -16,30 +16,36 @@ use passmuster_collectives::{
 const MOST_ELEMENTS: u64 = 20_000;
 
 /// A peer that takes such memory, too.
-fn peer(collective: Collective, (dtype, op): (DType, ReduceOp), choice: &mut Choice) -> Option<String> {
-    let mut able = peers(collective, dtype, op);
-    able.retain(|name| algorithms::find(collective, name).is_ok_and(|peer| peer.accepts_unregistered()));
+fn peer(from: Source<'_>, collective: Collective, (dtype, op): (DType, ReduceOp), choice: &mut Choice) -> Option<String> {
+    let mut able = from.peers(collective, dtype, op);
+    able.retain(|name| from.registry.find(collective, name).is_ok_and(|peer| peer.accepts_unregistered()));
     (!able.is_empty()).then(|| choice.of(&able).to_owned())
 }
 
-fn case(collective: Collective, (dtype, world, count): (DType, u32, u64), seed: u64, choice: &mut Choice) -> CollectiveCase {
+fn case(
+    from: Source<'_>,
+    collective: Collective,
+    (dtype, world, count): (DType, u32, u64),
+    seed: u64,
+    choice: &mut Choice,
+) -> CollectiveCase {
     // Of pre-multiplied sums, the products are what peers read.
     let ops: Vec<ReduceOp> =
         collective.operators().iter().copied().filter(|op| [ReduceOp::Sum, ReduceOp::PremulSum, ReduceOp::Copy].contains(op)).collect();
     let mut case = CollectiveCase { seed, ..CollectiveCase::new(collective, unregistered::NAME, dtype, choice.of(&ops), world, count) };
     case.inputs = choice.of(&InputClass::ALL);
-    vary(&mut case, choice);
+    vary(from, &mut case, choice);
     case
 }
 
 /// A case of every collective.
-pub(super) fn smoke(seed: u64) -> Vec<CollectiveCase> {
+pub(super) fn smoke(from: Source<'_>, seed: u64) -> Vec<CollectiveCase> {
     let mut choice = Choice::of_seed(seed ^ 0x91a1);
-    Collective::ALL.map(|collective| case(collective, (DType::BF16, 3, 1040), seed, &mut choice)).to_vec()
+    Collective::ALL.map(|collective| case(from, collective, (DType::BF16, 3, 1040), seed, &mut choice)).to_vec()
 }
 
 /// Boundary counts, sizes at which what is wrapped changes, peers, and sequences in and out of place, of every collective.
-pub(super) fn merge(seed: u64) -> Vec<CollectiveCase> {
+pub(super) fn merge(from: Source<'_>, seed: u64) -> Vec<CollectiveCase> {
     let mut choice = Choice::of_seed(seed ^ 0x91a2);
     let mut cases = Vec::new();
     for collective in Collective::ALL {
@@ -51,12 +57,12 @@ pub(super) fn merge(seed: u64) -> Vec<CollectiveCase> {
             let above: Vec<u64> = chosen::tried(collective, world).filter(|_| with_large).map(|bytes| bytes / slot + 1).collect();
             let counts: Vec<u64> = above.iter().copied().chain([0, choice.of(&boundaries), choice.of(&boundaries)]).collect();
             for &count in &counts {
-                let mut case = case(collective, (dtype, world, count), seed, &mut choice);
+                let mut case = case(from, collective, (dtype, world, count), seed, &mut choice);
                 if above.contains(&count) {
                     // As `chosen` has it: sequences have graphs.
                     case.graph = Graph::default();
                 }
-                case.peer = if choice.one_in(2) { peer(collective, (dtype, case.op), &mut choice) } else { None };
+                case.peer = if choice.one_in(2) { peer(from, collective, (dtype, case.op), &mut choice) } else { None };
                 cases.push(case);
             }
             let mut shot = |in_place| CallSpec {

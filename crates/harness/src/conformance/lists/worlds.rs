@@ -5,7 +5,7 @@ use super::{
         collective_case::{CallSpec, CollectiveCase, Item},
         inputs::InputClass,
     },
-    Choice, modest_counts, supported, under_test,
+    Choice, Source, modest_counts, supported,
 };
 #[cfg(doc)]
 use passmuster_collectives::plan::Build;
@@ -54,12 +54,12 @@ pub(super) fn smoke(seed: u64) -> Vec<CollectiveCase> {
 /// Every algorithm at every world, each time with the next type, operator and class of inputs: calls of counts at which slices are cut differently, one of
 /// them in place where there is such a one and with another root. At the largest world also slices of several packs, what is done by size, parts, and
 /// pre-multiplied sums.
-pub(super) fn merge(seed: u64) -> Vec<CollectiveCase> {
+pub(super) fn merge(from: Source<'_>, seed: u64) -> Vec<CollectiveCase> {
     let mut choice = choice(seed);
     let mut cases = Vec::new();
     let mut turn = 0;
     for collective in Collective::ALL {
-        for algorithm in under_test(collective) {
+        for algorithm in from.under_test(collective) {
             for world in WORLDS {
                 for _ in 0..if algorithm.protocol().is_by_copy_engine() { 1 } else { 2 } {
                     // What multimem does not reduce is left to the next turn.
@@ -69,7 +69,7 @@ pub(super) fn merge(seed: u64) -> Vec<CollectiveCase> {
                         let kind = (DType::ALL[at % DType::ALL.len()], ops[at / DType::ALL.len() % ops.len()]);
                         // Types come round as often as classes would: what is left over goes on.
                         let inputs = InputClass::ALL[(at + at / DType::ALL.len()) % InputClass::ALL.len()];
-                        supported(calls((collective, algorithm.name()), kind, world, inputs, seed, &mut choice))
+                        supported(from, calls((collective, algorithm.name()), kind, world, inputs, seed, &mut choice))
                     });
                     cases.extend(case);
                 }
@@ -87,13 +87,13 @@ pub(super) fn merge(seed: u64) -> Vec<CollectiveCase> {
         }
     }
     let sums = (DType::BF16, ReduceOp::Sum);
-    for algorithm in under_test(Collective::AllReduce).filter(|algorithm| slices(*algorithm)) {
+    for algorithm in from.under_test(Collective::AllReduce).filter(|algorithm| slices(*algorithm)) {
         let of = (Collective::AllReduce, algorithm.name());
         let mut case = calls(of, sums, LARGEST, InputClass::Natural, seed, &mut choice);
         case.calls = vec![Item::Eager(call(algorithm.name(), SEVERAL_PACKS))];
         cases.push(case);
     }
-    for algorithm in under_test(Collective::AllToAll) {
+    for algorithm in from.under_test(Collective::AllToAll) {
         let mut case =
             calls((Collective::AllToAll, algorithm.name()), (DType::I8, ReduceOp::Copy), LARGEST, InputClass::Tagged, seed, &mut choice);
         case.counts = Some(choice.draw());
@@ -147,14 +147,16 @@ fn call(algorithm: &str, count: u64) -> CallSpec {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::REGISTRY;
 
     /// If this fails, some algorithm is judged among no more ranks than a host has GPUs, and nobody notices.
     #[test]
     fn every_algorithm_meets_every_world() {
-        let cases = merge(0);
+        let from = Source::all(&REGISTRY);
+        let cases = merge(from, 0);
         assert!((250..=380).contains(&cases.len()), "{}", cases.len());
         for collective in Collective::ALL {
-            for algorithm in under_test(collective) {
+            for algorithm in from.under_test(collective) {
                 for world in WORLDS {
                     let is = |c: &&CollectiveCase| (c.collective, &*c.algorithm, c.world) == (collective, algorithm.name(), world);
                     assert!(cases.iter().any(|c| is(&c)), "{collective}/{} w={world}", algorithm.name());

@@ -3,7 +3,7 @@
 //! They are derived from the PTX that ships, for every module that synchronises, so a new kernel has its mutants without a line of code. Some
 //! rules take a line or two more than the one they change, for a register of their own.
 
-use std::{borrow::Cow, collections::BTreeMap};
+use std::{borrow::Cow, collections::BTreeMap, sync::Arc};
 
 use serde::{Deserialize, Serialize};
 
@@ -15,10 +15,10 @@ use super::{
 };
 use crate::conformance::{Case, CollectiveCase, List, ProductCase};
 use passmuster_collectives::{
-    algorithms::{Algorithm, Foreign, Target, TensorParallelFusion, all, entry},
+    algorithms::{Algorithm, Foreign, Registry, Target, TensorParallelFusion, entry},
     collective::{Collective, DType, ReduceOp},
     kernels::{Calls, Module},
-    library::{Library, find, modules},
+    library::Library,
     plan::{Build, Launch, MAX_WORLD},
 };
 
@@ -108,8 +108,8 @@ pub struct Derived {
 
 impl Derived {
     /// The kernels with this mutant in its module's place.
-    pub fn library(&self) -> Library {
-        self.among(Library::default())
+    pub fn library(&self, registry: &Registry) -> Library {
+        self.among(registry.library())
     }
 
     /// These kernels with this mutant in its module's place.
@@ -119,10 +119,13 @@ impl Derived {
     }
 
     /// What it is judged on: see [`sync_cases`] and [`product_cases`].
-    pub fn cases(&self) -> Vec<Case> {
+    pub fn cases(&self, registry: &Registry) -> Vec<Case> {
         match TensorParallelFusion::of(&self.module) {
-            Some(half) => cases_of_product(half, &self.module).into_iter().map(Case::from).collect(),
-            None => sync_cases(find(&self.module).expect("it is derived from one that is there")).into_iter().map(Case::from).collect(),
+            Some(half) => cases_of_product(registry, half, &self.module).into_iter().map(Case::from).collect(),
+            None => {
+                let module = registry.module(&self.module).expect("it is derived from one that is there");
+                sync_cases(registry, module).into_iter().map(Case::from).collect()
+            }
         }
     }
 }
@@ -130,8 +133,8 @@ impl Derived {
 /// Short cases of the sum, pre-multiplied sum or copy of the algorithm that a module is of, in bf16 or what the module says, in which its synchronisation matters: few elements, few ranks,
 /// calls back to back on the same buffers, so that ranks come to be a launch apart; one with several blocks; one with more ranks than there are
 /// loads in flight together; one without a whole pack; eager and as graphs.
-pub fn sync_cases(module: &Module) -> Vec<CollectiveCase> {
-    let ((collective, algorithm), op) = (of_module(module), operator(module));
+pub fn sync_cases(registry: &Registry, module: &Module) -> Vec<CollectiveCase> {
+    let ((collective, algorithm), op) = (of_module(registry, module), operator(registry, module));
     let in_place = if collective.has_in_place() { ".in_place" } else { "" };
     // What a barrier orders of a rooted collective is between the root and each other rank: first and last ranks take turns.
     let root = |rank: u32| if collective.has_root() { format!(".root{rank}") } else { String::new() };
@@ -182,36 +185,36 @@ pub fn sync_cases(module: &Module) -> Vec<CollectiveCase> {
 }
 
 /// Every module that synchronises, which those with a checked build are, and the entry that its mutants are made of.
-pub fn subjects() -> impl Iterator<Item = (&'static Module, String)> {
-    let synchronise = modules().iter().copied().filter(|module| module.checked.is_some());
-    synchronise.map(|module| (module, entry(module, module.mutants.dtype, operator(module))))
+pub fn subjects(registry: &Registry) -> impl Iterator<Item = (&'static Module, String)> {
+    let synchronise = registry.modules().iter().copied().filter(|module| module.checked.is_some());
+    synchronise.map(|module| (module, entry(module, module.mutants.dtype, operator(registry, module))))
 }
 
 /// Every module of a fused product, and the entry that its mutants are made of.
-pub fn subjects_of_products() -> impl Iterator<Item = (&'static Module, String)> {
-    let fused = modules().iter().copied().filter(|module| TensorParallelFusion::of(module.name).is_some());
+pub fn subjects_of_products(registry: &Registry) -> impl Iterator<Item = (&'static Module, String)> {
+    let fused = registry.modules().iter().copied().filter(|module| TensorParallelFusion::of(module.name).is_some());
     fused.map(|module| (module, narrowest_entry(module.name, DType::BF16)))
 }
 
 /// The cases that mutants of a product's kernel are judged on: those of each algorithm that launches it.
-pub fn cases_of_product(half: TensorParallelFusion, module: &str) -> Vec<ProductCase> {
+pub fn cases_of_product(registry: &Registry, half: TensorParallelFusion, module: &str) -> Vec<ProductCase> {
     let algorithms = half.algorithms().iter();
     let mut cases: Vec<ProductCase> = algorithms.flat_map(|algorithm| product_cases(half, algorithm.name(), DType::BF16, true)).collect();
     let blocks = Target::default().waiting_blocks;
-    cases.retain(|case| Case::from(case.clone()).modules(blocks).iter().any(|(name, _)| name == module));
+    cases.retain(|case| Case::from(case.clone()).modules(registry, blocks).iter().any(|(name, _)| name == module));
     // The quick ones first, of each algorithm.
     cases.sort_by_key(|case| (case.product.depth > 1000, case.world));
     cases
 }
 
 /// The mutants of all [`subjects`], and of all [`subjects_of_products`], in the order of their modules and lines.
-pub fn derived() -> Vec<Derived> {
-    derived_of(|_| true)
+pub fn derived(registry: &Registry) -> Vec<Derived> {
+    derived_of(registry, |_| true)
 }
 
 /// Those of the modules that a name is wanted of.
-pub fn derived_of(is_wanted: impl Fn(&str) -> bool) -> Vec<Derived> {
-    let wanted = subjects().chain(subjects_of_products()).filter(|(module, _)| is_wanted(module.name));
+pub fn derived_of(registry: &Registry, is_wanted: impl Fn(&str) -> bool) -> Vec<Derived> {
+    let wanted = subjects(registry).chain(subjects_of_products(registry)).filter(|(module, _)| is_wanted(module.name));
     wanted.flat_map(|(module, entry)| derive(module.name.into(), kernel(module.name), module.release, &entry)).collect()
 }
 
@@ -255,8 +258,8 @@ pub fn of_foreign(foreign: &Foreign, library: &Library) -> Vec<Derived> {
 }
 
 /// Short cases of a kernel from elsewhere: the small ones of its smoke list, sequences of calls first.
-pub fn cases_of_foreign(foreign: &Foreign) -> Vec<CollectiveCase> {
-    let mut cases = small(List::Smoke.cases_of(foreign, 0));
+pub fn cases_of_foreign(registry: &Registry, foreign: &Foreign) -> Vec<CollectiveCase> {
+    let mut cases = small(List::Smoke.cases_of(registry, foreign, 0));
     cases.sort_by_key(|case| (case.calls.is_empty(), std::cmp::Reverse(case.world), case.elements()));
     cases.truncate(MOST_CASES);
     cases
@@ -270,15 +273,15 @@ const LINE: i64 = 16;
 const ROW: i64 = 32 * LINE;
 
 /// The collective and the algorithm that a module is the kernel of.
-pub(super) fn of_module(module: &Module) -> (Collective, &'static str) {
-    let has_it = |algorithm: &&&dyn Algorithm| algorithm.modules().iter().any(|of| of.name == module.name);
-    let algorithm = all().iter().find(has_it).expect("modules that synchronise are an algorithm's");
-    (algorithm.collective(), algorithm.name())
+pub(super) fn of_module(registry: &Registry, module: &Module) -> (Collective, String) {
+    let has_it = |algorithm: &&Arc<dyn Algorithm>| algorithm.modules().iter().any(|of| of.name == module.name);
+    let algorithm = registry.algorithms().iter().find(has_it).expect("modules that synchronise are an algorithm's");
+    (algorithm.collective(), algorithm.name().to_owned())
 }
 
 /// What a module's kernels are judged with.
-fn operator(module: &Module) -> ReduceOp {
-    if module.calls == Calls::PremulSum { ReduceOp::PremulSum } else { of_module(module).0.operators()[0] }
+fn operator(registry: &Registry, module: &Module) -> ReduceOp {
+    if module.calls == Calls::PremulSum { ReduceOp::PremulSum } else { of_module(registry, module).0.operators()[0] }
 }
 
 /// What mutants of a module are called after: its algorithm, with the collective where that is not all_reduce.
@@ -287,9 +290,9 @@ fn kernel(module: &str) -> &str {
 }
 
 /// The module that a [`Derived`] of a name is of; none where there is none.
-pub fn module_of(name: &str) -> Option<&'static str> {
+pub fn module_of(registry: &Registry, name: &str) -> Option<&'static str> {
     let of = |module: &&str| name.strip_prefix(kernel(module)).is_some_and(|rest| rest.starts_with("/L"));
-    subjects().chain(subjects_of_products()).map(|(module, _)| module.name).find(of)
+    subjects(registry).chain(subjects_of_products(registry)).map(|(module, _)| module.name).find(of)
 }
 
 /// The mutants of one entry of a module's text.
@@ -554,11 +557,12 @@ impl Rules<'_, '_> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::REGISTRY;
 
     #[test]
     fn every_mutant_differs_from_its_kernel_in_its_line() {
         // Some of the modules have all rules.
-        for (module, entry) in subjects().step_by(8).chain(subjects_of_products().take(1)) {
+        for (module, entry) in subjects(&REGISTRY).step_by(8).chain(subjects_of_products(&REGISTRY).take(1)) {
             let unchanged = EntryText::of(module.release, &entry).unwrap().with(|_, line, into| *into += &format!("{line}\n"));
             for mutant in derive(module.name.into(), module.name, module.release, &entry) {
                 assert_ne!(mutant.ptx, unchanged, "{}", mutant.name);
@@ -571,7 +575,7 @@ mod tests {
     /// If this fails, an edit elsewhere in a kernel makes other mutants equivalent than those that were argued to be.
     #[test]
     fn sites_are_what_they_were_after_an_edit_elsewhere() {
-        let (module, entry) = subjects().next().unwrap();
+        let (module, entry) = subjects(&REGISTRY).next().unwrap();
         let ptx = module.release;
         let start = ptx.find(&format!(".entry {entry}(")).unwrap();
         let body = start + ptx[start..].find("\n{\n").unwrap() + 3;

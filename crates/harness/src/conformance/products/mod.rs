@@ -44,7 +44,7 @@ pub(super) fn judge(case: &ProductCase, machine: &mut dyn Machine, settings: &Se
         _ => try_judge::<bf16>(case, machine, settings),
     });
     match case.fault {
-        Some(_) => faults::named(&case.clone().into(), verdict),
+        Some(_) => faults::named(settings.registry, &case.clone().into(), verdict),
         None => verdict,
     }
 }

@@ -10,7 +10,7 @@ use passmuster_bootstrap::{
     agreement::{Disagreement, agree},
 };
 use passmuster_collectives::{
-    library::{Library, ptx_hash},
+    library::Library,
     machine::{Machine, MachineError},
     plan::{Build, Script},
 };
@@ -30,7 +30,7 @@ const SHORTEST_LIMIT: Duration = Duration::from_secs(1);
 /// Where the job has failed or the coordinator is lost. What the machine cannot do is an answer.
 pub fn serve(rank: &Rank, machine: &mut dyn Machine, library: &Library) -> Result<(), BootstrapError> {
     rank.send(encode(0, &Answer::Ready { info: machine.info(), max_world: machine.max_world() }, &[]))?;
-    let mut kernels = Kernels { all: ptx_hash(), library, known: BTreeMap::new() };
+    let mut kernels = Kernels { all: library.ptx_hash(), library, known: BTreeMap::new() };
     let (mut plans, mut runs, mut garbage) = (KnownPlans::default(), 0, false);
     loop {
         let message = rank.receive()?;

@@ -267,15 +267,18 @@ pub fn decode<T: DeserializeOwned>(message: &[u8]) -> Result<(u64, T, &[u8]), St
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::conformance::{Case, List};
+    use crate::{
+        REGISTRY,
+        conformance::{Case, List},
+    };
 
     /// If this fails, ranks in processes run something else than ranks in threads do, or a script is too long to be sent.
     #[test]
     fn scripts_travel_as_they_are() {
         let mut seen = 0;
-        for case in List::Smoke.all_cases(0) {
+        for case in List::Smoke.all_cases(&REGISTRY, 0) {
             let Case::Collective(case) = case else { continue };
-            let Ok((_, script)) = crate::conformance::runner::prepared(&case, 4) else { continue };
+            let Ok((_, script)) = crate::conformance::runner::prepared(&REGISTRY, &case, 4) else { continue };
             let message = encode(7, &PackedScript::of(&script), &[1, 2]);
             let (number, packed, bytes) = decode::<PackedScript>(&message).unwrap();
             assert!((number, bytes, packed.unpack(&mut KnownPlans::default()).unwrap()) == (7, &[1, 2][..], script), "{case}");

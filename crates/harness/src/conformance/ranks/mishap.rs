@@ -2,7 +2,7 @@
 
 use std::{io, sync::Arc};
 
-use passmuster_collectives::{collective::DType, plan::Script};
+use passmuster_collectives::{algorithms::Registry, collective::DType, plan::Script};
 use rustix::process::{Resource, Rlimit, setrlimit};
 use serde::{Deserialize, Serialize};
 
@@ -35,7 +35,7 @@ pub(super) fn cap(bytes: u64) -> Result<(), String> {
 ///
 /// # Errors
 /// Where there is no such call.
-pub fn another_call(case: &CollectiveCase, field: Field, waiting_blocks: u32) -> Result<Script, String> {
+pub fn another_call(registry: &Registry, case: &CollectiveCase, field: Field, waiting_blocks: u32) -> Result<Script, String> {
     let mut others: Vec<CollectiveCase> = Vec::new();
     let mut other = |change: &dyn Fn(&mut CollectiveCase)| {
         let mut other = CollectiveCase { fault: None, ..case.clone() };
@@ -53,6 +53,6 @@ pub fn another_call(case: &CollectiveCase, field: Field, waiting_blocks: u32) ->
         Field::Root => other(&|case| case.root = (case.root + 1) % case.world),
         Field::Order => other(&|case| case.calls.reverse()),
     }
-    let mut scripts = others.iter().filter_map(|other| runner::prepared(other, waiting_blocks).ok());
+    let mut scripts = others.iter().filter_map(|other| runner::prepared(registry, other, waiting_blocks).ok());
     scripts.next().map(|(_, script)| script).ok_or_else(|| format!("there is no call of another {}", field.name()))
 }

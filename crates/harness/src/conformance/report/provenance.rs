@@ -9,7 +9,7 @@ use serde::Serialize;
 
 use super::Source;
 use crate::conformance::{Case, Status, Verdict};
-use passmuster_collectives::{kernels::module_of, library::changed_since, plan::Build};
+use passmuster_collectives::{algorithms::Registry, kernels::module_of, library::Library, plan::Build};
 
 /// Whether the kernels that a record rests on are still what they were.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
@@ -24,12 +24,12 @@ pub enum Freshness {
 }
 
 impl Freshness {
-    /// What is to be said of a record of a kind. Ledgers rest on kernels that are generated from the table of forms, and on none of ours.
-    pub fn of(kind: &str, source: &Source) -> Freshness {
+    /// What is to be said of a record of a kind, where the kernels are those of a library. Ledgers rest on kernels that are generated from the table of forms, and on none of ours.
+    pub fn of(kind: &str, source: &Source, library: &Library) -> Freshness {
         if source.modules.is_empty() {
             return if ["judge-mutants", "ledger", "litmus", "museum"].contains(&kind) { Freshness::Fresh } else { Freshness::Unknown };
         }
-        match changed_since(&source.modules) {
+        match library.changed_since(&source.modules) {
             changed if changed.is_empty() => Freshness::Fresh,
             changed => Freshness::Stale(changed),
         }
@@ -42,11 +42,11 @@ impl Freshness {
 }
 
 /// The kernel modules that a verdict rests on: what its case launches, if it ran. None where there is no such case any more.
-pub fn modules_of(verdict: &Verdict, waiting_blocks: u32) -> Option<BTreeSet<(String, Build)>> {
+pub fn modules_of(registry: &Registry, verdict: &Verdict, waiting_blocks: u32) -> Option<BTreeSet<(String, Build)>> {
     if matches!(verdict.status, Status::NotSupported | Status::NotRun) {
         return Some(BTreeSet::new());
     }
-    Some(verdict.case.parse::<Case>().ok()?.modules(waiting_blocks))
+    Some(Case::resolve(&verdict.case, registry).ok()?.modules(registry, waiting_blocks))
 }
 
 /// A part of a document that was made from records.
@@ -165,15 +165,19 @@ pub fn mentioned<'n>(document: &str, records: impl IntoIterator<Item = &'n Strin
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::REGISTRY;
     use passmuster_collectives::kernels::code_hash;
-    use passmuster_collectives::library::{Library, modules};
 
     fn source(modules: BTreeMap<String, String>) -> Source {
         Source { commit: "0".into(), dirty: false, binary: None, ptx_hash: String::new(), modules }
     }
 
+    fn freshness(kind: &str, source: &Source) -> Freshness {
+        Freshness::of(kind, source, &REGISTRY.library())
+    }
+
     fn hashes_of(case: &str) -> BTreeMap<String, String> {
-        Library::default().hashes(&case.parse::<Case>().unwrap().modules(16))
+        REGISTRY.library().hashes(&case.parse::<Case>().unwrap().modules(&REGISTRY, 16))
     }
 
     /// If this fails, a record is fresh though a kernel that its cases launched has changed, or stale because of one that they did not.
@@ -181,30 +185,30 @@ mod tests {
     fn a_record_is_stale_when_a_kernel_that_it_ran_has_changed() {
         let modules = hashes_of("all_reduce/two_shot:bf16,sum:w=2:n=40:skew=r1+20us@end");
         assert_eq!(modules.keys().collect::<Vec<_>>(), ["all_reduce/two_shot.checked", "conformance/fill"]);
-        assert_eq!(Freshness::of("validate", &source(modules.clone())), Freshness::Fresh);
+        assert_eq!(freshness("validate", &source(modules.clone())), Freshness::Fresh);
         let mut other = modules.clone();
         other.insert("all_reduce/two_shot.checked".into(), code_hash("another"));
-        assert_eq!(Freshness::of("validate", &source(other)), Freshness::Stale(vec!["all_reduce/two_shot.checked".into()]));
+        assert_eq!(freshness("validate", &source(other)), Freshness::Stale(vec!["all_reduce/two_shot.checked".into()]));
         let mut from_elsewhere = modules.clone();
         from_elsewhere.insert("foreign/mine/kernel.ptx".into(), code_hash("mine"));
-        assert_eq!(Freshness::of("test-gpu", &source(from_elsewhere)), Freshness::Fresh);
+        assert_eq!(freshness("test-gpu", &source(from_elsewhere)), Freshness::Fresh);
         let mut gone = modules;
         gone.insert("all_reduce/forgotten".into(), code_hash(""));
-        assert_eq!(Freshness::of("bench", &source(gone)).changed(), ["all_reduce/forgotten"]);
-        assert_eq!(Freshness::of("bench", &source(BTreeMap::new())), Freshness::Unknown);
-        assert_eq!(Freshness::of("ledger", &source(BTreeMap::new())), Freshness::Fresh);
+        assert_eq!(freshness("bench", &source(gone)).changed(), ["all_reduce/forgotten"]);
+        assert_eq!(freshness("bench", &source(BTreeMap::new())), Freshness::Unknown);
+        assert_eq!(freshness("ledger", &source(BTreeMap::new())), Freshness::Fresh);
     }
 
     /// If this fails, the release and the checked build of a module, or two modules, are taken for each other.
     #[test]
     fn every_build_has_a_hash_of_its_own() {
         let all: BTreeSet<(String, Build)> =
-            modules().iter().flat_map(|of| [Build::Release, Build::Checked].map(|build| (of.name.to_owned(), build))).collect();
-        let hashes = Library::default().hashes(&all);
-        let builds: usize = modules().iter().map(|of| 1 + usize::from(of.checked.is_some())).sum();
+            REGISTRY.modules().iter().flat_map(|of| [Build::Release, Build::Checked].map(|build| (of.name.to_owned(), build))).collect();
+        let hashes = REGISTRY.library().hashes(&all);
+        let builds: usize = REGISTRY.modules().iter().map(|of| 1 + usize::from(of.checked.is_some())).sum();
         assert_eq!(hashes.len(), builds);
         assert_eq!(hashes.values().collect::<BTreeSet<_>>().len(), builds);
-        let mut library = Library::default();
+        let mut library = REGISTRY.library();
         library.replace("all_reduce/push", Build::Release, "another");
         assert_ne!(library.hashes(&all)["all_reduce/push"], hashes["all_reduce/push"]);
     }
@@ -212,9 +216,9 @@ mod tests {
     #[test]
     fn what_did_not_run_rests_on_nothing() {
         let verdict = |status| Verdict::without_checks("all_reduce/push:f32,sum:w=2:n=4", status, "");
-        assert_eq!(modules_of(&verdict(Status::NotSupported), 16), Some(BTreeSet::new()));
-        assert!(modules_of(&verdict(Status::Fail), 16).unwrap().contains(&("all_reduce/push".to_owned(), Build::Release)));
-        assert_eq!(modules_of(&Verdict::without_checks("all_reduce/forgotten:f32,sum:w=2:n=4", Status::Pass, ""), 16), None);
+        assert_eq!(modules_of(&REGISTRY, &verdict(Status::NotSupported), 16), Some(BTreeSet::new()));
+        assert!(modules_of(&REGISTRY, &verdict(Status::Fail), 16).unwrap().contains(&("all_reduce/push".to_owned(), Build::Release)));
+        assert_eq!(modules_of(&REGISTRY, &Verdict::without_checks("all_reduce/forgotten:f32,sum:w=2:n=4", Status::Pass, ""), 16), None);
     }
 
     /// If this fails, a figure stands unmarked though its kernels have changed, or a mark stays when they are measured again.

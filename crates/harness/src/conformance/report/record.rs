@@ -262,7 +262,7 @@ mod tests {
             commit: "0123abcd".into(),
             dirty: false,
             binary: Some("xxh3:0".into()),
-            ptx_hash: passmuster_collectives::library::ptx_hash(),
+            ptx_hash: crate::REGISTRY.library().ptx_hash(),
             modules: BTreeMap::new(),
         };
         let machine = MachineInfo { kind: "emulator".into(), ..MachineInfo::default() };

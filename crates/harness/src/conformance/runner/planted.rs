@@ -5,11 +5,14 @@
 
 use std::collections::BTreeSet;
 
-use super::{check, scenario, tests::SETTINGS};
-use crate::conformance::{
-    CollectiveCase, Relation, Status, Verdict,
-    planted_machine::PlantedMachine,
-    scenario::{Options, Recorded, Scenario},
+use super::{check, scenario, tests::settings};
+use crate::{
+    REGISTRY,
+    conformance::{
+        CollectiveCase, Relation, Status, Verdict,
+        planted_machine::PlantedMachine,
+        scenario::{Options, Recorded, Scenario},
+    },
 };
 use passmuster_collectives::{contract::Order, machine::Machine, plan::Region};
 use rstest::rstest;
@@ -17,7 +20,7 @@ use rstest::rstest;
 fn prepared(id: &str) -> (CollectiveCase, Scenario) {
     let case: CollectiveCase = id.parse().unwrap();
     let waiting_blocks = PlantedMachine::correct().waiting_blocks(case.world as usize, case.groups() as usize);
-    let scenario = scenario::build(&case, &Options { waiting_blocks, shared_pads: false }).unwrap();
+    let scenario = scenario::build(&case, &Options { registry: &REGISTRY, waiting_blocks, shared_pads: false }).unwrap();
     (case, scenario)
 }
 
@@ -34,7 +37,7 @@ impl<'a> CarriedOut<'a> {
         for buffers in &scenario.groups {
             machine.open_nodes(case.world as usize, case.nodes as usize, buffers).unwrap();
         }
-        machine.run(&scenario.script, SETTINGS.deadline).unwrap();
+        machine.run(&scenario.script, settings().deadline).unwrap();
         CarriedOut { case, scenario, machine }
     }
 

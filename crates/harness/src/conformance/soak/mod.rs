@@ -4,12 +4,13 @@
 //! A round is a function of what the soak is of and of its number, so that it can be run again by itself: [`Round`] is written and read as a token.
 //!
 //! ```
-//! use passmuster::conformance::soak::{Round, Soak};
+//! use passmuster::{algorithms::Registry, conformance::soak::{Round, Soak}};
 //!
+//! let registry = Registry::built_in();
 //! let soak = Soak { seed: 7, worlds: vec![2, 3], bytes: 4096, multicast: false };
-//! let round = Round::draw(soak, 12);
+//! let round = Round::draw(&registry, soak, 12);
 //! assert_eq!(round.to_string(), "soak:seed=7:round=12:worlds=2,3:bytes=4096");
-//! assert_eq!(round.to_string().parse(), Ok(round));
+//! assert_eq!(Round::read(&registry, &round.to_string()), Ok(round));
 //! ```
 
 mod draw;
@@ -23,6 +24,7 @@ use super::{
     verdict::{Status, Verdict},
 };
 use passmuster_collectives::{
+    algorithms::Registry,
     kernels::fnv1a64,
     machine::{Machine, MachineError, Waived},
     plan::{MAX_RANKS, Script, Step},
@@ -83,8 +85,17 @@ impl Round {
     ///
     /// # Panics
     /// Where the soak has no world, or one of no rank or of more than [`MAX_RANKS`].
-    pub fn draw(soak: Soak, number: u64) -> Round {
-        draw::round(soak, number)
+    pub fn draw(registry: &Registry, soak: Soak, number: u64) -> Round {
+        draw::round(registry, soak, number)
+    }
+
+    /// Draws the round of a [token](Token), from the algorithms of a registry.
+    ///
+    /// # Errors
+    /// What was expected of the token.
+    pub fn read(registry: &Registry, token: &str) -> Result<Round, String> {
+        let Token { soak, number } = token.parse()?;
+        Ok(Round::draw(registry, soak, number))
     }
 
     /// Groups that it opens.
@@ -142,7 +153,7 @@ impl Round {
                 }
                 (settings.progress)("opening groups");
                 let case = &self.parts[part].case;
-                let options = Options { waiting_blocks, shared_pads: settings.shared_pads };
+                let options = Options { registry: settings.registry, waiting_blocks, shared_pads: settings.shared_pads };
                 let scenario = scenario::build(case, &options).map_err(|reason| MachineError::NotSupported { reason })?;
                 machine.check_budget(case.elements())?;
                 for buffers in &scenario.groups {
@@ -233,12 +244,21 @@ impl fmt::Display for Round {
     }
 }
 
-impl FromStr for Round {
+/// What names a round: from which soak, and its number.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Token {
+    /// What the round is drawn from.
+    pub soak: Soak,
+    /// Which it is, from 0.
+    pub number: u64,
+}
+
+impl FromStr for Token {
     type Err = String;
 
     /// # Errors
     /// What was expected.
-    fn from_str(text: &str) -> Result<Round, String> {
+    fn from_str(text: &str) -> Result<Token, String> {
         let expected = || format!("`{text}` is no round: expected {TOKEN}:seed=HEX:round=K:worlds=LIST:bytes=N, and :multicast or nothing");
         let fields: Vec<&str> = text.split(':').collect();
         let (given, multicast) = match &fields[..] {
@@ -253,7 +273,7 @@ impl FromStr for Round {
         let number = field("round", round)?.parse().map_err(|_| expected())?;
         let worlds = worlds_of(&field("worlds", worlds)?)?;
         let bytes = field("bytes", bytes)?.parse().map_err(|_| expected())?;
-        Ok(Round::draw(Soak { seed, worlds, bytes, multicast }, number))
+        Ok(Token { soak: Soak { seed, worlds, bytes, multicast }, number })
     }
 }
 

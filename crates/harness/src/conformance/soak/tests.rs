@@ -1,6 +1,7 @@
 use super::*;
 use crate::{
-    conformance::MUTANTS,
+    REGISTRY,
+    conformance::{Case, MUTANTS},
     emulator::{Emulator, EmulatorOptions, Interleaving},
 };
 use rstest::rstest;
@@ -12,26 +13,26 @@ fn soak() -> Soak {
 
 fn judged(round: &Round, options: EmulatorOptions) -> Verdict {
     let mut machine = Emulator::new(options.with(Interleaving::nth(round.soak.seed, round.number as usize)));
-    round.judge(&mut machine, &Settings { deadline: Duration::from_secs(300), shared_pads: false, progress: &|_| {} })
+    round.judge(&mut machine, &Settings { registry: &REGISTRY, deadline: Duration::from_secs(300), shared_pads: false, progress: &|_| {} })
 }
 
 /// If this fails, the line of a report runs another round than the one that failed.
 #[test]
 fn a_round_is_a_function_of_its_token() {
     for number in 0..40 {
-        let round = Round::draw(soak(), number);
-        assert_eq!(round.to_string().parse().as_ref(), Ok(&round));
+        let round = Round::draw(&REGISTRY, soak(), number);
+        assert_eq!(Round::read(&REGISTRY, &round.to_string()).as_ref(), Ok(&round));
         for part in &round.parts {
-            assert_eq!(part.case.to_string().parse().as_ref(), Ok(&part.case), "{round}: the part is no case");
+            assert_eq!(Case::resolve(&part.case.to_string(), &REGISTRY), Ok(part.case.clone().into()), "{round}: the part is no case");
         }
     }
-    assert_ne!(Round::draw(soak(), 3).parts, Round::draw(Soak { seed: 12, ..soak() }, 3).parts);
+    assert_ne!(Round::draw(&REGISTRY, soak(), 3).parts, Round::draw(&REGISTRY, Soak { seed: 12, ..soak() }, 3).parts);
 }
 
 /// If this fails, a soak does the same over and over: some collective, world, or way to meet never comes.
 #[test]
 fn rounds_have_everything() {
-    let rounds: Vec<Round> = (0..120).map(|number| Round::draw(soak(), number)).collect();
+    let rounds: Vec<Round> = (0..120).map(|number| Round::draw(&REGISTRY, soak(), number)).collect();
     let parts = || rounds.iter().flat_map(|round| &round.parts);
     let collectives: BTreeSet<&str> = parts().map(|part| part.case.collective.name()).collect();
     let worlds: BTreeSet<u32> = parts().map(|part| part.case.world).collect();
@@ -64,8 +65,8 @@ fn rounds_have_everything() {
 #[test]
 fn rounds_pass_and_are_the_same_again() {
     for number in 0..6 {
-        let round = Round::draw(soak(), number);
-        let [first, again] = [(); 2].map(|()| judged(&round, EmulatorOptions::default()));
+        let round = Round::draw(&REGISTRY, soak(), number);
+        let [first, again] = [(); 2].map(|()| judged(&round, EmulatorOptions::of(&REGISTRY)));
         assert_eq!(first.status, Status::Pass, "{round}: {first:#?}");
         assert_eq!((again.status, again.outputs), (Status::Pass, first.outputs), "{round}");
     }
@@ -83,9 +84,9 @@ fn calls_it(round: &Round) -> bool {
 #[test]
 fn a_planted_bug_is_found_with_its_place() {
     let mutant = MUTANTS.iter().find(|mutant| mutant.module == "all_reduce/two_shot" && mutant.kind.name() == "value").unwrap();
-    let options = EmulatorOptions { library: mutant.library_with_all_entries(), ..EmulatorOptions::default() };
+    let options = EmulatorOptions { library: mutant.library_with_all_entries(&REGISTRY), ..EmulatorOptions::of(&REGISTRY) };
     let soak = Soak { worlds: vec![4], bytes: 512, ..soak() };
-    let found = (0..200).map(|number| Round::draw(soak.clone(), number)).filter(calls_it).find_map(|round| {
+    let found = (0..200).map(|number| Round::draw(&REGISTRY, soak.clone(), number)).filter(calls_it).find_map(|round| {
         let verdict = judged(&round, options.clone());
         (verdict.status != Status::Pass).then_some((round, verdict))
     });
@@ -121,5 +122,5 @@ fn what_is_no_number_of_ranks_is_refused(#[case] text: &str) {
 #[case("soak:seed=1:round=2:worlds=2:bytes=1:multimem")]
 fn what_is_no_round_is_refused(#[case] text: &str) {
     assert!(is_round(text));
-    assert!(text.parse::<Round>().unwrap_err().starts_with(&format!("`{text}` is no round: expected soak:seed=HEX")));
+    assert!(Round::read(&REGISTRY, text).unwrap_err().starts_with(&format!("`{text}` is no round: expected soak:seed=HEX")));
 }
