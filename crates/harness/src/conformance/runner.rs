@@ -460,6 +460,16 @@ pub(super) mod tests {
     }
 
     /// If this fails, records of one version are taken to differ from those of another: the digest is not what its head says.
+    /// If this fails, a case of an algorithm that nobody brought is taken for one that its algorithm does not do.
+    #[test]
+    fn algorithms_that_the_registry_lacks_are_an_error() {
+        for id in ["all_reduce/nobody:bf16,sum:w=2:n=8", "all_reduce/two_shot:bf16,sum:w=2:n=8:peer=nobody"] {
+            let verdict = judge(&id.parse().unwrap(), &mut PlantedMachine::correct(), &settings());
+            assert_eq!(verdict.status, Status::InfraError, "{verdict:?}");
+            assert!(verdict.reason.contains("unknown algorithm `nobody` of all_reduce: expected one of one_shot, "), "{}", verdict.reason);
+        }
+    }
+
     #[test]
     fn digest_stays_what_it_was() {
         let mut digest = Digest::default();
