@@ -2,7 +2,7 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use passmuster::conformance::report::{Record, junit, merge};
+use passmuster_harness::conformance::report::{Record, junit, merge};
 
 fuzz_target!(|bytes: &[u8]| {
     let text = String::from_utf8_lossy(bytes);

@@ -2,11 +2,7 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use passmuster_collectives::{
-    algorithms::{Algorithm, Foreign, Target},
-    collective::Shape,
-    plan::Call,
-};
+use passmuster_plan::{algorithms::{Algorithm, Foreign, Target}, collective::Shape, plan::Call};
 
 fuzz_target!(|bytes: &[u8]| {
     let text = String::from_utf8_lossy(bytes);

@@ -57,16 +57,28 @@ fn judge_mutants(arguments: &[OsString]) -> anyhow::Result<ExitCode> {
 
 /// Becomes cargo, which becomes passmuster: signals and the exit status need nobody in between.
 fn passmuster(arguments: &[OsString]) -> anyhow::Result<ExitCode> {
-    let release = env::current_exe()?.with_file_name("../release/passmuster");
+    let target = env::current_exe()?.with_file_name("..");
+    let is_built = |profile: &str| target.join(profile).join("passmuster").is_file();
+    let quick = is_first_look(arguments) && !is_built("release");
     let mut cargo = Command::new(env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
-    cargo
-        .args(["run", "--release", "--package", "passmuster-cli", "--bin", "passmuster", "--manifest-path"])
-        .arg(root().join("Cargo.toml"));
-    if release.is_file() {
+    cargo.args(["run", "--package", "passmuster", "--bin", "passmuster", "--manifest-path"]).arg(root().join("Cargo.toml"));
+    let (profile, features) = if quick { ("quick", &QUICK[..]) } else { ("release", &[][..]) };
+    cargo.args(["--profile", profile]).args(features);
+    if is_built(profile) {
         // The first build takes minutes and shows what it does.
         cargo.arg("--quiet");
     }
     Err(cargo.arg("--").args(arguments).exec().into())
+}
+
+/// What of passmuster is built for a first look: neither plots nor what opens GPUs.
+const QUICK: [&str; 3] = ["--no-default-features", "--features", "cli,kernels"];
+
+/// Whether it is `validate` of the smoke list, on the emulator: what people run first, before anything is built. A build that runs cases a third slower is there in
+/// half the time.
+fn is_first_look(arguments: &[OsString]) -> bool {
+    let words: Vec<_> = arguments.iter().map(|argument| argument.to_string_lossy()).collect();
+    matches!(words.iter().map(|word| &**word).collect::<Vec<_>>()[..], ["validate"] | ["validate", "smoke"])
 }
 
 fn root() -> &'static Path {

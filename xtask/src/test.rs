@@ -53,7 +53,7 @@ const FINDING: u8 = 1;
 
 /// Tests whose course depends on what is installed, on sockets, or on HOME.
 const OF_MACHINE: &str = "package(=passmuster-bootstrap) | package(=xtask) | package(=passmuster-bench) & binary(=browser) \
-                          | package(=passmuster-cli) & (binary(=launch) - test(/^faults_of_ranks/) | binary(=elsewhere) | binary(=peers))";
+                          | package(=passmuster) & (binary(=launch) - test(/^faults_of_ranks/) | binary(=elsewhere) | binary(=peers))";
 
 /// The test targets that those are in.
 const TARGETS_OF_MACHINE: [&str; 10] =

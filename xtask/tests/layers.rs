@@ -5,18 +5,23 @@ use std::{path::Path, process::Command};
 use serde_json::Value;
 
 /// Each crate takes only from those before it.
-const LAYERS: [&str; 10] = [
+const LAYERS: [&str; 12] = [
     "passmuster-bootstrap",
     "passmuster-ptx",
     "passmuster-emulator",
-    "passmuster-collectives",
+    "passmuster-plan",
+    "passmuster-harness",
+    "passmuster-kernels",
     "passmuster-cuda",
-    "passmuster",
     "passmuster-bench",
     "passmuster-cli",
+    "passmuster",
     "own_kernel",
     "xtask",
 ];
+
+/// What a crate's tests take from a crate that stands below it: the harness is tested by our kernels, and machines by the harness.
+const OF_TESTS: [(&str, &str); 1] = [("passmuster-harness", "passmuster-kernels")];
 
 fn cargo(arguments: &[&str]) -> String {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
@@ -36,30 +41,73 @@ fn crates_take_only_from_those_above_them() {
         let name = package["name"].as_str().unwrap();
         let own = layer(name).unwrap_or_else(|| panic!("{name} has no place among the layers"));
         for dependency in package["dependencies"].as_array().unwrap() {
-            // Tests of the machine with GPUs judge by the harness.
-            let of_tests = dependency["kind"] == "dev" && name == "passmuster-cuda";
-            if let Some(other) = layer(dependency["name"].as_str().unwrap()) {
-                assert!(other < own || of_tests, "{name} takes from {}", LAYERS[other]);
+            let taken = dependency["name"].as_str().unwrap();
+            let of_tests = dependency["kind"] == "dev" && OF_TESTS.contains(&(name, taken));
+            if let Some(other) = layer(taken) {
+                assert!(other < own || of_tests, "{name} takes from {taken}");
             }
         }
     }
-    let of = |name: &str| -> Vec<&str> {
-        let package = packages.iter().find(|package| package["name"] == name).unwrap();
-        package["dependencies"].as_array().unwrap().iter().filter(|d| d["kind"].is_null()).map(|d| d["name"].as_str().unwrap()).collect()
-    };
-    assert!(
-        !of("passmuster").contains(&"passmuster-cuda") && !of("passmuster-cuda").contains(&"passmuster-emulator"),
-        "machines know each other"
-    );
 }
 
-/// If this fails, who wants the collectives must compile plots, property tests or an emulator.
+/// The packages that a package is built from, itself among them.
+fn built_from(package: &str) -> Vec<String> {
+    built_from_with(package, &[])
+}
+
+/// The same with features.
+fn built_from_with(package: &str, features: &[&str]) -> Vec<String> {
+    let arguments = ["tree", "--package", package, "--edges", "normal,build", "--prefix", "none", "--format", "{p}"];
+    let tree = cargo(&[&arguments, features].concat());
+    tree.lines().filter_map(|line| line.split_whitespace().next()).map(str::to_owned).collect()
+}
+
+/// If this fails, the judge knows a kernel of ours: who judges one PTX file compiles ours, and a bug in ours may be in the judge.
 #[test]
-fn collectives_come_without_what_only_the_harness_needs() {
-    let tree = cargo(&["tree", "--package", "passmuster-collectives", "--edges", "normal", "--prefix", "none", "--format", "{p}"]);
-    let names: Vec<&str> = tree.lines().filter_map(|line| line.split_whitespace().next()).collect();
-    assert!(names.contains(&"serde"), "{names:?}");
-    for unwanted in ["proptest", "plotters", "maud", "csv", "clap", "cudarc", "passmuster-emulator", "passmuster"] {
-        assert!(!names.contains(&unwanted), "passmuster-collectives takes {unwanted}");
+fn the_harness_does_not_reach_our_kernels() {
+    for above in ["passmuster-bootstrap", "passmuster-ptx", "passmuster-emulator", "passmuster-plan", "passmuster-harness"] {
+        let packages = built_from(above);
+        assert!(packages.iter().any(|name| name == above), "{packages:?}");
+        for below in ["passmuster-kernels", "passmuster-cuda", "passmuster-bench", "passmuster-cli"] {
+            assert!(!packages.iter().any(|name| name == below), "{above} takes {below}");
+        }
+    }
+}
+
+/// If this fails, the harness is shipped with kernels of ours, or without those that it launches itself.
+#[test]
+fn the_harness_ships_its_own_kernels_alone() {
+    let files = cargo(&["package", "--package", "passmuster-harness", "--list", "--allow-dirty"]);
+    let ptx: Vec<&str> = files.lines().filter(|file| file.starts_with("kernels/") || file.starts_with("fixtures/mutants/")).collect();
+    assert!(ptx.contains(&"kernels/ptx/conformance/fill.ptx"), "{ptx:?}");
+    assert!(ptx.iter().all(|file| file.starts_with("kernels/ptx/conformance/")), "{ptx:?}");
+}
+
+/// If this fails, who judges one PTX file with the command compiles our kernels, plots or what opens GPUs.
+#[test]
+fn the_smallest_command_comes_without_our_kernels() {
+    let packages = built_from_with("passmuster", &["--no-default-features", "--features", "cli"]);
+    assert!(packages.iter().any(|name| name == "passmuster-cli"), "{packages:?}");
+    for unwanted in ["passmuster-kernels", "passmuster-cuda", "passmuster-bench", "cudarc", "resvg", "maud"] {
+        assert!(!packages.iter().any(|name| name == unwanted), "the command takes {unwanted}");
+    }
+}
+
+/// If this fails, machines know each other: a plan may be run by one as the other happens to.
+#[test]
+fn machines_do_not_know_each_other() {
+    assert!(!built_from("passmuster-cuda").iter().any(|name| name == "passmuster-emulator" || name == "passmuster-harness"));
+    assert!(!built_from("passmuster-harness").iter().any(|name| name == "cudarc"));
+}
+
+/// If this fails, who wants plans or kernels must compile plots, property tests or an emulator.
+#[test]
+fn plans_and_kernels_come_without_what_only_the_harness_needs() {
+    for package in ["passmuster-plan", "passmuster-kernels"] {
+        let names = built_from(package);
+        assert!(names.iter().any(|name| name == "serde"), "{names:?}");
+        for unwanted in ["proptest", "plotters", "maud", "csv", "clap", "cudarc", "passmuster-emulator", "passmuster-harness"] {
+            assert!(!names.iter().any(|name| name == unwanted), "{package} takes {unwanted}");
+        }
     }
 }

@@ -1,7 +1,7 @@
 //! Baselines: the timings of one run held against those of an earlier one.
 
 use super::{Estimate, IN_PROCESSES, Launching, Side, Table, Timing, Workload, side};
-use passmuster_collectives::machine::MachineInfo;
+use passmuster_plan::machine::MachineInfo;
 
 /// What became of one figure since the baseline.
 #[derive(Clone, Debug, PartialEq)]

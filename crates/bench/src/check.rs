@@ -4,8 +4,8 @@
 use std::collections::HashMap;
 
 use super::job::{ExpectedResult, Rows};
-use passmuster::conformance::{InputClass, oracle};
-use passmuster_collectives::{
+use passmuster_harness::conformance::{InputClass, oracle};
+use passmuster_plan::{
     collective::{DType, Element, Layout, Product, ReduceOp},
     contract::Contract,
     machine::{Machine, MachineError},
@@ -212,11 +212,8 @@ mod tests {
         devices::Devices,
         job::{Job, Numbers},
     };
-    use passmuster::emulator::{Emulator, EmulatorOptions};
-    use passmuster_collectives::{
-        algorithms::Registry,
-        plan::{Script, Step},
-    };
+    use passmuster_harness::emulator::{Emulator, EmulatorOptions};
+    use passmuster_plan::plan::{Script, Step};
 
     const DEADLINE: Duration = Duration::from_secs(60);
 
@@ -237,9 +234,12 @@ mod tests {
 
     /// Does a job, and spoils a bit of a region on rank 1; what is wrong then.
     fn wrong(workload: Workload, name: &str, spoil: Option<Region>) -> Option<String> {
-        let mut machine = Emulator::new(EmulatorOptions::of(&Registry::built_in()));
+        let mut machine = Emulator::new(EmulatorOptions::of(&passmuster_harness::registry(passmuster_kernels::catalogue())));
         let devices = Devices::of(&machine, 2);
-        let job: Job = Contender::find(&Registry::built_in(), &workload, name).unwrap().job(&workload, 1, &devices).unwrap();
+        let job: Job = Contender::find(&passmuster_harness::registry(passmuster_kernels::catalogue()), &workload, name)
+            .unwrap()
+            .job(&workload, 1, &devices)
+            .unwrap();
         let group = machine.open_group(2, &job.buffers).unwrap();
         let plans = [job.fill(Numbers::Integers), job.plans[0].clone()];
         let steps = plans.map(|plan| Step::Enqueue { group, stream: 0, plan: Arc::new(plan) }).to_vec();

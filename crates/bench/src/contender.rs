@@ -8,10 +8,10 @@ use super::{
     job::Job,
     scenarios::{Fsdp, How, Multiplier, OverlapContender, Pipeline},
 };
-use passmuster_collectives::{
+use passmuster_plan::{
     algorithms::{Algorithm, Registry, Target},
-    kernels::FOREIGN,
     machine::MachineError,
+    modules::FOREIGN,
     plan::Build,
 };
 
@@ -75,7 +75,9 @@ impl Contender {
         match workload {
             Workload::Collective(of) => registry.find(of.collective, name).map(Contender::Algorithm),
             Workload::Matmul(of) => match of.scenario {
-                Scenario::AllGatherMatmul | Scenario::MatmulReduceScatter => Multiplier::find(of.scenario, name).map(Contender::Multiplier),
+                Scenario::AllGatherMatmul | Scenario::MatmulReduceScatter => {
+                    Multiplier::find(registry, of.scenario, name).map(Contender::Multiplier)
+                }
                 Scenario::Overlap => name.parse().map(Contender::OverlapContender),
             },
             Workload::Fsdp(_) => name.parse().map(Contender::Fsdp),
@@ -167,14 +169,14 @@ impl Contender {
 mod tests {
     use super::*;
     use crate::{CollectiveWorkload, Side, side};
-    use passmuster_collectives::collective::{Collective, DType, ReduceOp};
+    use passmuster_plan::collective::{Collective, DType, ReduceOp};
 
     /// If this fails, a worker times ranks in threads under the name of those in processes, or a record's contender is not found again.
     #[test]
     fn a_contender_in_processes_is_found_by_its_name() {
         let (collective, dtype, op) = (Collective::AllReduce, DType::BF16, ReduceOp::Sum);
         let workload: Workload = CollectiveWorkload { collective, dtype, op, world: 2, bytes: 1024 }.into();
-        let find = |name: &str| Contender::find(&Registry::built_in(), &workload, name);
+        let find = |name: &str| Contender::find(&passmuster_harness::registry(passmuster_kernels::catalogue()), &workload, name);
         for name in ["two_shot", "nccl_ring"] {
             let threads = find(name).unwrap();
             let processes = find(&format!("{name}@processes")).unwrap();

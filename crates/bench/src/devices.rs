@@ -1,6 +1,6 @@
 //! What plans are made for, and what a process must have been started with.
 
-use passmuster_collectives::{algorithms::Target, device::DeviceModel, machine::Machine};
+use passmuster_plan::{algorithms::Target, device::DeviceModel, machine::Machine};
 
 /// Environment variables that a process must have been started with.
 pub type Environment = &'static [(&'static str, &'static str)];

@@ -5,8 +5,8 @@ use std::collections::BTreeSet;
 use serde_json::{Value, json};
 
 use super::{CollectiveWorkload, Launching, Section, Summary, Timing, Workload, sections};
-use passmuster::conformance::report::Record;
-use passmuster_collectives::collective::{Collective, ReduceOp};
+use passmuster_harness::conformance::report::Record;
+use passmuster_plan::collective::{Collective, ReduceOp};
 
 /// Columns of the CSV. Times are microseconds of a call, bandwidths GB/s; what is not known, or is not of a workload, is empty. `products` is the
 /// median time of the products within a call, `in_place` is told of gathers beside products.

@@ -6,8 +6,8 @@ use std::{sync::Arc, time::Duration};
 use serde::{Deserialize, Serialize};
 
 use super::job::{Job, Numbers};
-use passmuster_collectives::{
-    algorithms::Holders,
+use passmuster_kernels::Holders;
+use passmuster_plan::{
     machine::{Machine, MachineError},
     plan::{Script, Step},
 };
@@ -49,8 +49,8 @@ pub(super) fn gets_done(machine: &mut dyn Machine, job: &Job, holders: &Holders,
 mod tests {
     use super::*;
     use crate::{How, Late, MatmulWorkload, OverlapContender, Scenario, devices::Devices, method::delay};
-    use passmuster::emulator::{Emulator, EmulatorOptions};
-    use passmuster_collectives::{algorithms::Registry, collective::DType};
+    use passmuster_harness::emulator::{Emulator, EmulatorOptions};
+    use passmuster_plan::collective::DType;
 
     /// The emulator has room for all blocks, so that every gather gets done, but one that takes longer than the blocks hold.
     #[test]
@@ -66,7 +66,7 @@ mod tests {
             out_of_place: false,
         };
         let see = |name: &str, in_place, microseconds| {
-            let mut machine = Emulator::new(EmulatorOptions::of(&Registry::built_in()));
+            let mut machine = Emulator::new(EmulatorOptions::of(&passmuster_harness::registry(passmuster_kernels::catalogue())));
             let arm: OverlapContender = name.parse().unwrap();
             assert_eq!(arm.how, How::Gather);
             let mut job = arm.gather(&workload, in_place, &Devices::of(&machine, 2)).unwrap();

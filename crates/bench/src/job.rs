@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use super::{CollectiveWorkload, verdicts::HostChecks};
-use passmuster_collectives::{
-    algorithms::{self, Algorithm, Target},
+use passmuster_plan::{
+    algorithms::{Algorithm, Target},
     collective::{DType, Product},
     contract::Contract,
     plan::{Arg, BufferSpec, Build, Call, Launch, Op, Plan, Region, Role},
@@ -135,7 +135,7 @@ impl Job {
         let CollectiveWorkload { dtype, op, world, .. } = *workload;
         let shape = workload.shape();
         let sizes = [("input", shape.input()), ("output", shape.output())].map(|(name, elements)| (name, elements * dtype.size()));
-        let algorithm = algorithms::with_premul(algorithm, op);
+        let algorithm = passmuster_kernels::with_premul(algorithm, op);
         if algorithm.numbers_calls() {
             return Err("hosts pass it the number of the call, which captured calls would repeat".into());
         }
@@ -191,9 +191,8 @@ mod tests {
     use half::bf16;
 
     use super::*;
-    use passmuster::emulator::{Emulator, EmulatorOptions};
-    use passmuster_collectives::{
-        algorithms::Registry,
+    use passmuster_harness::emulator::{Emulator, EmulatorOptions};
+    use passmuster_plan::{
         machine::Machine,
         plan::{Script, Step},
     };
@@ -211,7 +210,7 @@ mod tests {
             promises: Vec::new(),
             verdicts: None,
         };
-        let mut machine = Emulator::new(EmulatorOptions::of(&Registry::built_in()));
+        let mut machine = Emulator::new(EmulatorOptions::of(&passmuster_harness::registry(passmuster_kernels::catalogue())));
         let group = machine.open_group(2, &job.buffers).unwrap();
         let fill = Step::Enqueue { group, stream: 0, plan: Arc::new(job.fill(numbers)) };
         machine.run(&Script { steps: vec![fill] }, Duration::from_secs(60)).unwrap();

@@ -5,7 +5,7 @@ use std::{cmp::Reverse, collections::BTreeMap};
 use serde::Deserialize;
 
 use super::Table;
-use passmuster::{
+use passmuster_harness::{
     conformance::{
         Status, Verdict,
         mutants::Outcome,
@@ -16,7 +16,7 @@ use passmuster::{
     },
     ledger::{Difference, Row},
 };
-use passmuster_collectives::machine::MachineInfo;
+use passmuster_plan::machine::MachineInfo;
 
 /// How many of the slowest cases are shown.
 const SLOWEST: usize = 20;
@@ -333,7 +333,7 @@ fn without_numbers(text: &str) -> String {
 
 /// What the machine found and waives, by the assumption that it rests on. The record has the first case of each.
 fn races_waived(verdicts: &[Verdict]) -> Option<Table> {
-    let row = |(verdict, waived): (&Verdict, &passmuster_collectives::machine::Waived)| {
+    let row = |(verdict, waived): (&Verdict, &passmuster_plan::machine::Waived)| {
         vec![waived.assumption.clone(), waived.what.clone(), verdict.case.clone()]
     };
     let mut rows: Vec<Vec<String>> =

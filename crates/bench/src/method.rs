@@ -20,8 +20,8 @@ use super::{
     notes::{Noted, Span},
     verdicts::{HostChecks, Hosts},
 };
-use passmuster_collectives::{
-    algorithms::{Holders, gate},
+use passmuster_kernels::{Holders, gate};
+use passmuster_plan::{
     machine::{Condition, Machine, MachineError, Run},
     plan::{Arg, BufferSpec, Build, Launch, Op, Plan, Role, Script, Step},
 };

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
-use passmuster_collectives::plan::{Op, Plan};
+use passmuster_plan::plan::{Op, Plan};
 
 /// One operation of a rank, in microseconds.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -105,7 +105,7 @@ impl Noted {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use passmuster_collectives::plan::Region;
+    use passmuster_plan::plan::Region;
 
     fn fill(byte: u8) -> Op {
         Op::Fill { region: Region::new("data", 0, 1), byte }

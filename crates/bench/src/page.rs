@@ -12,8 +12,8 @@ use super::{
     plots::{self, plots},
     sections, tables,
 };
-use passmuster::conformance::report::Record;
-use passmuster_collectives::machine::MachineInfo;
+use passmuster_harness::conformance::report::Record;
+use passmuster_plan::machine::MachineInfo;
 
 const STYLE: &str = "
 :root { color-scheme: light dark; --ground: #fff; --ink: #1b1f24; --soft: #59626c; --edge: #d5dade; --tint: #f4f6f8; --link: #0055a5; --win: #e3effa; }

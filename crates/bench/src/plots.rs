@@ -18,7 +18,7 @@ use resvg::{
 };
 
 use super::{CollectiveWorkload, Contest, MatmulWorkload, Scenario, Section, Side, Workload, link_limit, median, side};
-use passmuster_collectives::machine::MachineInfo;
+use passmuster_plan::machine::MachineInfo;
 
 /// Width of an SVG's view box. A plot can be read at this many pixels, and at fewer.
 const WIDTH: f64 = 460.0;

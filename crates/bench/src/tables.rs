@@ -3,8 +3,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::{Estimate, IN_PROCESSES, Side, Standing, Summary, Timing, Workload};
-use passmuster::conformance::{Status, report::table};
-use passmuster_collectives::machine::MachineInfo;
+use passmuster_harness::conformance::{Status, report::table};
+use passmuster_plan::machine::MachineInfo;
 
 /// How the calls of a table were made.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -5,8 +5,8 @@ use std::collections::BTreeSet;
 use serde::{Deserialize, Serialize};
 
 use super::{Fsdp, IN_PROCESSES, Method, SmFreeCheck, Summary, Workload};
-use passmuster::conformance::{Status, report::RecordCase};
-use passmuster_collectives::{kernels::FOREIGN, machine::Condition};
+use passmuster_harness::conformance::{Status, report::RecordCase};
+use passmuster_plan::{machine::Condition, modules::FOREIGN};
 
 impl RecordCase for Timing {}
 

@@ -1,7 +1,7 @@
 //! PyTorch's operations as contenders. They are timed by ranks of Python's own, whose script is with the command; here is which there are.
 
 use super::{MatmulWorkload, Scenario, Workload};
-use passmuster_collectives::collective::{Collective, ReduceOp};
+use passmuster_plan::collective::{Collective, ReduceOp};
 
 /// An operation of `torch.ops.symm_mem`. None of them uses NVLink multicast: no multimem operation is among them, and the ranks assert it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use super::{Span, Workload};
-use passmuster_collectives::machine::trace::Events;
+use passmuster_plan::machine::trace::Events;
 
 /// Microseconds between one call and the next: calls were made one at a time, and are shown one after the other.
 const GAP: f64 = 10.0;

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
-use passmuster_collectives::{
+use passmuster_plan::{
     machine::{Awaited, Fetched},
     plan::{Plan, Step},
 };

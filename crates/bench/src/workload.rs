@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 use super::size;
-use passmuster_collectives::collective::{Collective, DType, Layout, Product, ReduceOp, Shape};
+use passmuster_plan::collective::{Collective, DType, Layout, Product, ReduceOp, Shape};
 
 /// What is timed. Workloads that differ in their size only are rows of one table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]

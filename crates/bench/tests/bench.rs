@@ -2,21 +2,21 @@
 
 use std::{fs, io, path::Path, time::Duration};
 
-use passmuster::{
-    conformance::{
-        Finding, Status, Verdict,
-        report::{Partial, Record},
-    },
-    emulator::{Emulator, EmulatorOptions},
-};
 use passmuster_bench::{
     Check, CollectiveWorkload, Contender, Contents, DARK, Estimate, Fsdp, FsdpWorkload, How, INKS, Inks, Judged, Late, Launching,
     MatmulWorkload, Method, Multiplier, OverlapContender, Pipeline, PipelineWorkload, Plot, Rendezvous, Scenario, Score, Section,
     SmFreeCheck, Span, Summary, Table, Timer, Timing, Waits, Winner, Workload, ahead, baseline, contests, csv, link_limit, nccl_tests,
     page, plots, sections, tables, trace,
 };
-use passmuster_collectives::{
-    algorithms::{Registry, Target},
+use passmuster_harness::{
+    conformance::{
+        Finding, Status, Verdict,
+        report::{Partial, Record},
+    },
+    emulator::{Emulator, EmulatorOptions},
+};
+use passmuster_plan::{
+    algorithms::Target,
     collective::{Collective, DType},
     machine::{Machine, MachineError, MachineInfo},
     plan::{Build, Call, Op, Region},
@@ -46,9 +46,9 @@ const METHOD: Method = Method {
 /// If this fails, what `bench` has machines do races, deadlocks or leaves its buffers.
 #[test]
 fn every_contender_can_be_timed_on_the_emulator() {
-    let mut machine = Emulator::new(EmulatorOptions::of(&Registry::built_in()));
+    let mut machine = Emulator::new(EmulatorOptions::of(&passmuster_harness::registry(passmuster_kernels::catalogue())));
     let mut timer = Timer::new(&mut machine, DEADLINE);
-    for algorithm in Registry::built_in().algorithms() {
+    for algorithm in passmuster_harness::registry(passmuster_kernels::catalogue()).algorithms() {
         let round = timer.round(&algorithm.clone().into(), &workload(algorithm.collective(), 3, 960).into(), &METHOD);
         let round = round.unwrap_or_else(|error| panic!("{}/{}: {error}", algorithm.collective(), algorithm.name()));
         for samples in [&round.graph, &round.eager] {
@@ -61,7 +61,10 @@ fn every_contender_can_be_timed_on_the_emulator() {
 
 /// What is timed where it does not matter what.
 fn something() -> (Contender, Workload) {
-    (Registry::built_in().find(Collective::AllReduce, "one_shot").unwrap().into(), workload(Collective::AllReduce, 2, 960).into())
+    (
+        passmuster_harness::registry(passmuster_kernels::catalogue()).find(Collective::AllReduce, "one_shot").unwrap().into(),
+        workload(Collective::AllReduce, 2, 960).into(),
+    )
 }
 
 /// If this fails, what another process is asked to run between rounds is not run, or what was made ready is opened once more, which maps memory.
@@ -69,7 +72,7 @@ fn something() -> (Contender, Workload) {
 fn a_kernel_runs_on_every_gpu_beside_others() {
     let (contender, of) = something();
     let opened = |rounds: usize| {
-        let mut machine = Emulator::new(EmulatorOptions::of(&Registry::built_in()));
+        let mut machine = Emulator::new(EmulatorOptions::of(&passmuster_harness::registry(passmuster_kernels::catalogue())));
         let mut timer = Timer::new(&mut machine, DEADLINE);
         (0..rounds).for_each(|_| timer.run_beside().unwrap());
         for _ in 0..rounds {
@@ -81,7 +84,7 @@ fn a_kernel_runs_on_every_gpu_beside_others() {
     assert!(opened(1) > 0);
     assert_eq!(opened(1), opened(3));
 
-    let mut library = Registry::built_in().library();
+    let mut library = passmuster_harness::registry(passmuster_kernels::catalogue()).library();
     library.replace("bench/late", Build::Release, "no PTX");
     let mut machine = Emulator::new(EmulatorOptions { library, ..EmulatorOptions::default() });
     assert!(Timer::new(&mut machine, DEADLINE).run_beside().is_err(), "no kernel was run");
@@ -92,7 +95,7 @@ fn a_kernel_runs_on_every_gpu_beside_others() {
 fn buffers_lie_elsewhere_in_each_start() {
     let (contender, of) = something();
     let bytes = |start: u32| {
-        let mut machine = Emulator::new(EmulatorOptions::of(&Registry::built_in()));
+        let mut machine = Emulator::new(EmulatorOptions::of(&passmuster_harness::registry(passmuster_kernels::catalogue())));
         Timer::new(&mut machine, DEADLINE).of_start(start).get_ready(&contender, &of, &METHOD).unwrap();
         let has = |bytes: &u64| machine.read(0, 0, &Region::new("displacement", 0, *bytes)).is_ok();
         (1..=200).map(|lines| lines * 512).take_while(has).count()
@@ -107,10 +110,11 @@ fn product(scenario: Scenario, gathered: u64) -> Workload {
 /// If this fails, what the scenarios have machines do races, deadlocks or leaves its buffers, or its results are wrong.
 #[test]
 fn every_contender_of_products_can_be_checked_and_timed() {
+    let registry = passmuster_harness::registry(passmuster_kernels::catalogue());
     let controls = Multiplier::controls().into_iter().map(|multiplier| (Scenario::AllGatherMatmul, multiplier));
     let multipliers = [Scenario::AllGatherMatmul, Scenario::MatmulReduceScatter]
         .into_iter()
-        .flat_map(|scenario| Multiplier::all(scenario).into_iter().map(move |multiplier| (scenario, multiplier)))
+        .flat_map(|scenario| Multiplier::all(&registry, scenario).into_iter().map(move |multiplier| (scenario, multiplier)))
         .chain(controls)
         .map(|(scenario, multiplier)| (Contender::Multiplier(multiplier), product(scenario, 0)));
     let Workload::Matmul(in_place) = product(Scenario::Overlap, 4096) else { panic!("it is a product") };
@@ -118,7 +122,7 @@ fn every_contender_of_products_can_be_checked_and_timed() {
         let of = Workload::from(MatmulWorkload { out_of_place, ..in_place });
         OverlapContender::all(&[100]).into_iter().map(move |arm| (Contender::OverlapContender(arm), of))
     });
-    let mut machine = Emulator::new(EmulatorOptions::of(&Registry::built_in()));
+    let mut machine = Emulator::new(EmulatorOptions::of(&passmuster_harness::registry(passmuster_kernels::catalogue())));
     let mut timer = Timer::new(&mut machine, DEADLINE);
     for (contender, workload) in multipliers.chain(arms) {
         let name = contender.name();
@@ -142,12 +146,15 @@ fn every_contender_of_products_can_be_checked_and_timed() {
 /// again for it.
 #[test]
 fn every_contender_of_steps_can_be_checked_and_timed() {
-    let mut machine = Emulator::new(EmulatorOptions::of(&Registry::built_in()));
+    let mut machine = Emulator::new(EmulatorOptions::of(&passmuster_harness::registry(passmuster_kernels::catalogue())));
     let mut timer = Timer::new(&mut machine, DEADLINE);
     for (layers, contender) in [1, 2, 5].into_iter().flat_map(|layers| Fsdp::all().into_iter().map(move |step| (layers, step))) {
         let of = Workload::from(FsdpWorkload { layers, dtype: DType::BF16, world: 3, m: 16, n: 24, k: 40 });
         let (name, contender) = (contender.name(), Contender::Fsdp(contender));
-        assert_eq!(Contender::find(&Registry::built_in(), &of, &name).map(|found| found.name()), Ok(name.clone()));
+        assert_eq!(
+            Contender::find(&passmuster_harness::registry(passmuster_kernels::catalogue()), &of, &name).map(|found| found.name()),
+            Ok(name.clone())
+        );
         let (looked, wrong) = timer.check(&contender, &of).unwrap_or_else(|error| panic!("{name}, {layers} layers: {error}"));
         assert!(wrong.is_none() && looked.starts_with("integers, "), "{name}, {layers} layers: {looked}, {wrong:?}");
         for _ in 0..2 {
@@ -164,11 +171,12 @@ fn every_contender_of_steps_can_be_checked_and_timed() {
 /// If this fails, a pipeline races, deadlocks or has its hosts wait for something else.
 #[test]
 fn every_pipeline_can_be_checked_and_timed() {
-    let mut machine = Emulator::new(EmulatorOptions::of(&Registry::built_in()));
+    let mut machine = Emulator::new(EmulatorOptions::of(&passmuster_harness::registry(passmuster_kernels::catalogue())));
     let mut timer = Timer::new(&mut machine, DEADLINE);
     let of = Workload::from(PipelineWorkload { batches: 4, world: 3, bytes: 960 });
-    let controls = Pipeline::all(&Registry::built_in()).into_iter().flat_map(|pipeline| pipeline.controls());
-    for pipeline in Pipeline::all(&Registry::built_in()).into_iter().chain(controls) {
+    let controls =
+        Pipeline::all(&passmuster_harness::registry(passmuster_kernels::catalogue())).into_iter().flat_map(|pipeline| pipeline.controls());
+    for pipeline in Pipeline::all(&passmuster_harness::registry(passmuster_kernels::catalogue())).into_iter().chain(controls) {
         let (name, contender) = (pipeline.name(), Contender::Pipeline(pipeline));
         let checked = timer.check(&contender, &of).unwrap_or_else(|error| panic!("{name}: {error}"));
         assert_eq!(checked, ("integers, by the device, 4 batches".into(), None), "{name}");
@@ -183,9 +191,10 @@ fn every_pipeline_can_be_checked_and_timed() {
 
 #[test]
 fn a_late_rank_holds_up_every_call() {
-    let mut machine = Emulator::new(EmulatorOptions::of(&Registry::built_in()));
+    let mut machine = Emulator::new(EmulatorOptions::of(&passmuster_harness::registry(passmuster_kernels::catalogue())));
     let mut timer = Timer::new(&mut machine, DEADLINE);
-    let two_shot = &Contender::from(Registry::built_in().find(Collective::AllReduce, "two_shot").unwrap());
+    let two_shot =
+        &Contender::from(passmuster_harness::registry(passmuster_kernels::catalogue()).find(Collective::AllReduce, "two_shot").unwrap());
     let of = &Workload::from(workload(Collective::AllReduce, 2, 256));
     let mut slowest = |late| {
         let round = timer.round(two_shot, of, &Method { late, ..METHOD }).unwrap();
@@ -204,8 +213,8 @@ fn a_late_rank_holds_up_every_call() {
 
 #[test]
 fn what_an_algorithm_does_not_do_is_not_timed() {
-    let mut machine = Emulator::new(EmulatorOptions::of(&Registry::built_in()));
-    let push = Registry::built_in().find(Collective::AllReduce, "one_shot_push").unwrap();
+    let mut machine = Emulator::new(EmulatorOptions::of(&passmuster_harness::registry(passmuster_kernels::catalogue())));
+    let push = passmuster_harness::registry(passmuster_kernels::catalogue()).find(Collective::AllReduce, "one_shot_push").unwrap();
     let refused = Timer::new(&mut machine, DEADLINE).round(&push.into(), &workload(Collective::AllReduce, 2, 1 << 20).into(), &METHOD);
     assert!(matches!(refused, Err(MachineError::NotSupported { .. })), "{refused:?}");
 }
@@ -213,8 +222,8 @@ fn what_an_algorithm_does_not_do_is_not_timed() {
 /// If this fails, a trace lacks operations, or they overlap on a row.
 #[test]
 fn a_trace_has_every_operation_of_every_rank() {
-    let mut machine = Emulator::new(EmulatorOptions::of(&Registry::built_in()));
-    let algorithm = Registry::built_in().find(Collective::AllReduce, "copy_engine").unwrap();
+    let mut machine = Emulator::new(EmulatorOptions::of(&passmuster_harness::registry(passmuster_kernels::catalogue())));
+    let algorithm = passmuster_harness::registry(passmuster_kernels::catalogue()).find(Collective::AllReduce, "copy_engine").unwrap();
     let of = workload(Collective::AllReduce, 3, 960).into();
     let spans = Timer::new(&mut machine, DEADLINE).spans(&algorithm.into(), &of, &METHOD).unwrap();
     assert_eq!(spans.len(), 3);
@@ -251,7 +260,11 @@ fn small_calls_go_round_copies_until_l2_is_full() {
 #[test]
 fn links_carry_what_algorithms_say() {
     let world = 4;
-    for algorithm in Registry::built_in().algorithms().iter().filter(|algorithm| !algorithm.is_peer() && !algorithm.uses_multicast()) {
+    for algorithm in passmuster_harness::registry(passmuster_kernels::catalogue())
+        .algorithms()
+        .iter()
+        .filter(|algorithm| !algorithm.is_peer() && !algorithm.uses_multicast())
+    {
         let of = workload(algorithm.collective(), world, 64 << 10);
         let (call, _) = Call::standalone(of.shape(), of.dtype, of.op).unwrap();
         // In a microsecond, GB/s are thousands of bytes.

@@ -19,8 +19,8 @@ use std::{
 use base64::{Engine, engine::general_purpose::STANDARD};
 
 use libtest_mimic::{Arguments, Failed, Trial};
-use passmuster::conformance::report::Record;
 use passmuster_bench::{Contents, DARK, INKS, Judged, Timing, page};
+use passmuster_harness::conformance::report::Record;
 use serde_json::{Value, json};
 
 /// Names under which a headless Chromium is installed.

@@ -2,8 +2,8 @@
 
 use std::{fs, path::Path};
 
-use passmuster::conformance::report::Record;
 use passmuster_bench::{Inks, Timing, Winner, contests, plots, sections};
+use passmuster_harness::conformance::report::Record;
 
 fn root() -> &'static Path {
     Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../.."))

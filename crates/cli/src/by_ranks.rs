@@ -2,7 +2,8 @@
 
 use std::{env, fs, io, mem, net::TcpListener, thread, time::Duration};
 
-use passmuster::{
+use passmuster_bootstrap::{BootstrapError, Rank, Secret, placement::OpenHub};
+use passmuster_harness::{
     conformance::{
         Case, CollectiveCase, Fault, Status, Verdict, faults,
         ranks::{self, Mishap, Processes},
@@ -11,19 +12,18 @@ use passmuster::{
     },
     emulator::{EmulatorOptions, Interleaving, RankEmulator},
 };
-use passmuster_bootstrap::{BootstrapError, Rank, Secret, placement::OpenHub};
-use passmuster_collectives::{
+use passmuster_plan::{
     algorithms::Registry,
+    library::Library,
     machine::{Blamed, How, Machine, MachineError, MachineInfo},
     plan::Departure,
 };
-use passmuster_cuda::{CudaMachine, CudaOptions};
 
 use crate::{
+    gpus::{self, Gpus},
     judging::{Judged, Judging, by_environment, known_better, large_case_extra},
     launch::{Environment, Job},
     progress::progress_bar,
-    worker::load_wanted,
 };
 
 /// Wall time of one run by default. Ranks that wait for each other do so until then: nobody sees that all of them do.
@@ -340,8 +340,8 @@ impl Judging for ByRanks {
 pub(crate) enum RankMachine {
     /// A rank that runs its kernels' PTX.
     Emulator(EmulatorOptions),
-    /// A rank that has a GPU: the options of all, its number among those of its host, and how many nodes all are said to be on.
-    Cuda { options: CudaOptions, local_rank: usize, nodes: usize },
+    /// A rank that has a GPU: which all have and their kernels, its number among those of its host, and how many nodes all are said to be on.
+    Cuda { gpus: Gpus, library: Library, local_rank: usize, nodes: usize },
 }
 
 /// Is a rank of such a job, until it is told to leave.
@@ -366,11 +366,9 @@ pub(crate) fn serve(registry: &Registry, rank: &Rank, machine: RankMachine) -> a
             let mut machine = RankEmulator::new(options, Box::new(rank.clone())).map_err(declined)?;
             Ok(ranks::serve(rank, &mut machine, &library)?)
         }
-        RankMachine::Cuda { options, local_rank, nodes } => {
-            let library = options.library.clone();
-            let mut machine = CudaMachine::open_rank(options, Box::new(rank.clone()), local_rank, nodes).map_err(declined)?;
-            load_wanted(registry, &mut machine);
-            Ok(ranks::serve(rank, &mut machine, &library)?)
+        RankMachine::Cuda { gpus, library, local_rank, nodes } => {
+            let mut machine = gpus::open_rank(registry, &gpus, library.clone(), rank, (local_rank, nodes)).map_err(declined)?;
+            Ok(ranks::serve(rank, &mut *machine, &library)?)
         }
     }
 }

@@ -7,12 +7,12 @@ use std::{
 };
 
 use anyhow::{Context, bail};
-use passmuster_collectives::plan::Build;
+use passmuster_plan::plan::Build;
 use xshell::Shell;
 
 use crate::{
     FINDING,
-    kernels::{self, nvrtc::Nvrtc, toolkit},
+    compiler::{self, nvrtc::Nvrtc, toolkit},
     project,
 };
 
@@ -85,7 +85,7 @@ fn ptx_of(file: &Path, build: Build) -> anyhow::Result<PathBuf> {
 fn compiled(nvrtc: &Nvrtc, file: &Path, build: Build) -> anyhow::Result<String> {
     let name = file.file_name().with_context(|| format!("{} is no file", file.display()))?.to_string_lossy();
     let folder = file.parent().unwrap_or(Path::new(""));
-    kernels::compiled(nvrtc, folder, &name, build).with_context(|| format!("in {}", file.display()))
+    compiler::compiled(nvrtc, folder, &name, build).with_context(|| format!("in {}", file.display()))
 }
 
 #[cfg(test)]

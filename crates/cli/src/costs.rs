@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use passmuster::conformance::{Case, report::Record};
+use passmuster_harness::conformance::{Case, report::Record};
 
 use crate::project;
 

@@ -16,7 +16,7 @@ mod verdicts;
 use std::{fmt::Write, fs, path::Path, process::ExitCode};
 
 use anyhow::{Context, bail};
-use passmuster_collectives::collective::Collective;
+use passmuster_plan::collective::Collective;
 use xshell::{Shell, cmd};
 
 use crate::{FINDING, project};
@@ -220,7 +220,7 @@ mod tests {
     #[test]
     fn a_file_of_code_is_a_block_of_its_language() {
         let root = Path::new(env!("CARGO_MANIFEST_DIR"));
-        let shown = block(root, "src/main.rs").unwrap();
+        let shown = block(root, "src/units.rs").unwrap();
         assert!(shown.starts_with("```rust\n//!") && shown.ends_with("}\n```"), "{shown}");
         assert_eq!(block(root, "README.md").unwrap_err().to_string(), "no language is known of README.md: .rs, .cu or .toml");
         assert_eq!(block(root, "src/none.rs").unwrap_err().to_string(), "cannot read src/none.rs");

@@ -12,12 +12,12 @@ use std::{
     time::Duration,
 };
 
-use passmuster::{
+use passmuster_harness::{
     conformance::{Case, Status, Verdict, faults, report, runner::Settings, supervisor::StartError, worker},
     emulator::{Emulator, EmulatorOptions, Interleaving, parsed},
     ledger,
 };
-use passmuster_collectives::{
+use passmuster_plan::{
     algorithms::{Registry, Target},
     machine::{Machine, MachineInfo, Waived},
 };
@@ -249,7 +249,7 @@ pub(crate) fn not_compared(registry: &Registry, cases: &[Case]) -> Option<String
 
 #[cfg(test)]
 mod tests {
-    use passmuster_collectives::machine::MachineError;
+    use passmuster_plan::machine::MachineError;
     use rstest::rstest;
 
     use super::*;

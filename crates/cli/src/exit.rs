@@ -1,6 +1,6 @@
 //! The exit status of a run of cases, by what became of them.
 
-use passmuster::conformance::Status;
+use passmuster_harness::conformance::Status;
 
 use crate::{CANNOT_RUN, FINDING, INCONCLUSIVE, USAGE};
 

@@ -8,11 +8,11 @@ use std::{
 };
 
 use anyhow::{Context, bail};
-use passmuster::emulator;
-use passmuster_collectives::{
+use passmuster_harness::emulator;
+use passmuster_plan::{
     algorithms::{Algorithm, Foreign, Registry},
-    kernels::fnv1a64,
     library::Library,
+    modules::fnv1a64,
     plan::Build,
 };
 use passmuster_ptx as ptx;

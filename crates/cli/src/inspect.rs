@@ -9,7 +9,7 @@ use std::{
 };
 
 use anyhow::bail;
-use passmuster_collectives::collective::Collective;
+use passmuster_plan::collective::Collective;
 use passmuster_ptx as ptx;
 use ptx::{Access, Fence, Function, Instruction, Module, ParameterPlace, Semantics};
 use serde::Serialize;

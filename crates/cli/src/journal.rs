@@ -14,11 +14,11 @@ use std::{
 };
 
 use anyhow::{Context, bail};
-use passmuster::conformance::{
+use passmuster_bootstrap::own;
+use passmuster_harness::conformance::{
     process,
     report::{Partial, Record, RecordCase},
 };
-use passmuster_bootstrap::own;
 use serde::Serialize;
 use signal_hook::{
     consts::{SIGINT, SIGTERM},

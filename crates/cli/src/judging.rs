@@ -2,12 +2,12 @@
 
 use std::{collections::BTreeMap, time::Duration};
 
-use passmuster::conformance::{
+use passmuster_harness::conformance::{
     Case, Verdict,
     supervisor::{SECOND_LOOKS, StartError, Supervisor, WorkerCommand},
     worker::Request,
 };
-use passmuster_collectives::{algorithms::Registry, machine::MachineInfo};
+use passmuster_plan::{algorithms::Registry, machine::MachineInfo};
 
 use crate::{launch::Environment, progress::progress_bar, worker::Machine};
 

@@ -9,7 +9,8 @@ use std::{
 };
 
 use anyhow::{Context, bail};
-use passmuster::{
+use passmuster_emulator::Profile;
+use passmuster_harness::{
     conformance::{
         Status,
         report::{Record, Summary, table},
@@ -17,21 +18,15 @@ use passmuster::{
     emulator::{Emulator, EmulatorOptions},
     ledger::{self, Difference, Form, Inputs, Row, Session},
 };
-use passmuster_collectives::{
+use passmuster_plan::{
     algorithms::Registry,
     library::Library,
     machine::{Machine, MachineError, MachineInfo},
 };
-use passmuster_cuda::OpenError;
-use passmuster_emulator::Profile;
 use xshell::Shell;
 
 use crate::{
-    CANNOT_RUN, FINDING, USAGE, litmus, orders,
-    progress::progress_bar,
-    project,
-    result_file::ResultFile,
-    worker::{Gpus, MachineKind},
+    CANNOT_RUN, FINDING, USAGE, gpus::Gpus, litmus, orders, progress::progress_bar, project, result_file::ResultFile, worker::MachineKind,
 };
 
 /// Compare every arithmetic and conversion form of the emulator with the GPU, bit for bit.
@@ -101,9 +96,9 @@ const DEADLINE: Duration = Duration::from_secs(60);
 const OTHER_SEED: u64 = 1;
 
 /// What the emulator is compared with: GPUs, or the emulator under another schedule.
-pub(crate) fn open(on: MachineKind, gpus: &Gpus, library: Library, seed: u64) -> Result<Box<dyn Machine>, OpenError> {
+pub(crate) fn open(on: MachineKind, gpus: &Gpus, library: Library, seed: u64) -> Result<Box<dyn Machine>, String> {
     Ok(match on {
-        MachineKind::Cuda => Box::new(gpus.open(library, None)?),
+        MachineKind::Cuda => crate::gpus::open(gpus, library, None)?,
         MachineKind::Emulator => Box::new(emulator(library, seed)),
     })
 }
@@ -114,7 +109,7 @@ pub(crate) fn emulator(library: Library, seed: u64) -> Emulator {
 }
 
 /// Says that there is nothing to compare with, and why.
-pub(crate) fn cannot_run(error: &OpenError) -> ExitCode {
+pub(crate) fn cannot_run(error: &str) -> ExitCode {
     eprintln!("ledger cannot run on this machine: {error}");
     ExitCode::from(CANNOT_RUN)
 }

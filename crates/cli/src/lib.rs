@@ -2,34 +2,44 @@
 //!
 //! In a checkout `cargo xtask` builds and starts the binary; `cargo xtask bundle` copies it to machines without Rust.
 
+// What is for commands that a feature brings is used by them alone.
+#![cfg_attr(not(feature = "bench"), allow(dead_code))]
+
 #[macro_use]
 mod print;
 
+#[cfg(feature = "bench")]
 mod bench;
 mod bundle;
 mod by_ranks;
 mod compile;
+mod compiler;
 mod conform;
 mod costs;
+#[cfg(feature = "bench")]
 mod docs;
 mod emulated;
 mod exit;
 mod foreign;
+mod gpus;
 mod input;
 mod inspect;
 mod journal;
 mod judging;
+#[cfg(feature = "kernels")]
 mod kernels;
 mod launch;
 mod ledger;
 mod litmus;
 mod memory;
+mod modules;
 mod museum;
 mod mutants;
 mod orders;
 mod peers;
 mod progress;
 mod project;
+#[cfg(feature = "bench")]
 mod records;
 mod require;
 mod result_file;
@@ -37,6 +47,7 @@ mod resume;
 mod reveal;
 mod soak;
 mod spread;
+#[cfg(feature = "bench")]
 mod tune;
 mod units;
 mod worker;
@@ -45,7 +56,7 @@ use std::{io::IsTerminal, process::ExitCode};
 
 use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
 use passmuster_bootstrap::torchelastic;
-use passmuster_collectives::algorithms::Registry;
+use passmuster_plan::algorithms::Registry;
 use xshell::Shell;
 
 /// Write a kernel, say what it promises, and hold it to that.
@@ -94,11 +105,16 @@ Exit status of every command:
 enum Command {
     Validate(Box<conform::Validate>),
     TestGpu(conform::TestGpu),
+    #[cfg(feature = "bench")]
     Bench(Box<bench::Bench>),
+    #[cfg(feature = "bench")]
     Report(bench::Report),
+    #[cfg(feature = "bench")]
     Records(records::Records),
     RevealOrder(reveal::Reveal),
+    #[cfg(feature = "bench")]
     Tune(tune::Tune),
+    #[cfg(feature = "bench")]
     Choose(tune::Choose),
     Inspect(inspect::Inspect),
     Mutants(mutants::Mutants),
@@ -106,12 +122,15 @@ enum Command {
     Museum(museum::Museum),
     Peers(peers::Peers),
     Ledger(ledger::Ledger),
+    #[cfg(feature = "kernels")]
     Kernels(kernels::Kernels),
     Compile(compile::Compile),
+    #[cfg(feature = "bench")]
     Docs(docs::Docs),
     Bundle(bundle::Bundle),
     #[command(hide = true)]
     Worker(worker::Worker),
+    #[cfg(feature = "bench")]
     #[command(hide = true)]
     BenchWorker(bench::BenchWorker),
 }
@@ -121,7 +140,7 @@ const FINDING: u8 = 1;
 /// Exit status of wrong usage, and of a command that failed by itself.
 const USAGE: u8 = 2;
 /// Exit status where this machine cannot run it.
-const CANNOT_RUN: u8 = passmuster::conformance::process::CANNOT_RUN as u8;
+const CANNOT_RUN: u8 = passmuster_harness::conformance::process::CANNOT_RUN as u8;
 /// Exit status where nothing was found, but some cases ran out of time or steps.
 const INCONCLUSIVE: u8 = 4;
 
@@ -141,6 +160,7 @@ pub fn main(registry: Registry) -> ExitCode {
         Ok(line) => {
             let opens_gpus = match &line.command {
                 Command::Worker(_) | Command::Ledger(_) => true,
+                #[cfg(feature = "bench")]
                 Command::BenchWorker(command) => command.opens_gpus(),
                 Command::TestGpu(command) => command.opens_gpus(),
                 Command::Validate(command) => command.opens_gpus(),
@@ -149,7 +169,7 @@ pub fn main(registry: Registry) -> ExitCode {
             if opens_gpus {
                 // These may use GPUs in this process. The others start processes first, which are to find the environment as the user has set it.
                 // SAFETY: this thread is the only one yet.
-                unsafe { passmuster_cuda::prepare_process() };
+                unsafe { gpus::prepare_process() };
             }
             let ended = Shell::new().map_err(anyhow::Error::from).and_then(|sh| run(line.command, &registry, &sh));
             journal::yield_to_signal();
@@ -163,6 +183,12 @@ pub fn main(registry: Registry) -> ExitCode {
     });
     result_file::let_go();
     status
+}
+
+/// The registry that has passmuster's kernels, for what is of this repository whichever registry the command has.
+#[cfg(feature = "kernels")]
+fn built_in() -> Registry {
+    passmuster_harness::registry(passmuster_kernels::catalogue())
 }
 
 /// What is wrong with the registry, but where nobody needs one: `compile` writes the PTX that a module may lack, and help explains that.
@@ -194,11 +220,16 @@ fn run(command: Command, registry: &Registry, sh: &Shell) -> anyhow::Result<Exit
     match command {
         Command::Validate(command) => command.run(registry, sh),
         Command::TestGpu(command) => command.run(registry, sh),
+        #[cfg(feature = "bench")]
         Command::Bench(command) => command.run(registry, sh),
+        #[cfg(feature = "bench")]
         Command::Report(command) => command.run(),
+        #[cfg(feature = "bench")]
         Command::Records(command) => command.run(registry, sh),
         Command::RevealOrder(command) => command.run(registry),
+        #[cfg(feature = "bench")]
         Command::Tune(command) => command.run(registry),
+        #[cfg(feature = "bench")]
         Command::Choose(command) => command.run(registry),
         Command::Inspect(command) => command.run(),
         Command::Mutants(command) => command.run(registry, sh),
@@ -207,9 +238,12 @@ fn run(command: Command, registry: &Registry, sh: &Shell) -> anyhow::Result<Exit
         Command::Peers(command) => command.run(registry, sh),
         Command::Ledger(command) => command.run(registry, sh),
         Command::Worker(command) => command.run(registry),
+        #[cfg(feature = "bench")]
         Command::BenchWorker(command) => command.run(registry),
+        #[cfg(feature = "kernels")]
         Command::Kernels(command) => command.run(sh),
         Command::Compile(command) => command.run(sh),
+        #[cfg(feature = "bench")]
         Command::Docs(command) => command.run(sh),
         Command::Bundle(command) => command.run(sh),
     }

@@ -3,26 +3,20 @@
 use std::{fs, path::Path, process::ExitCode, time::Duration};
 
 use anyhow::{Context, anyhow, bail, ensure};
-use passmuster::{
+use passmuster_harness::{
     conformance::{
         Status,
         report::{Record, Summary, table},
     },
     ledger::litmus::{AT_ONCE, Ends, LitmusRow, SCHEDULES, Test, library, run},
 };
-use passmuster_collectives::{
+use passmuster_plan::{
     algorithms::Registry,
     machine::{Machine, MachineError},
 };
 use xshell::Shell;
 
-use crate::{
-    FINDING, ledger,
-    progress::progress_bar,
-    project,
-    result_file::ResultFile,
-    worker::{Gpus, MachineKind},
-};
+use crate::{FINDING, gpus::Gpus, ledger, progress::progress_bar, project, result_file::ResultFile, worker::MachineKind};
 
 /// Where they are.
 pub(crate) const FOLDER: &str = "crates/emulator/litmus";

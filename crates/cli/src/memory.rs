@@ -6,7 +6,7 @@ use std::{
     sync::OnceLock,
 };
 
-use passmuster::emulator::EmulatorOptions;
+use passmuster_harness::emulator::EmulatorOptions;
 use rustix::process::{Resource, getrlimit};
 
 /// The least that is left to the emulator.

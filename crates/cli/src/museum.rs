@@ -10,7 +10,7 @@ use std::{
 };
 
 use anyhow::{Context, bail, ensure};
-use passmuster::{
+use passmuster_harness::{
     conformance::{
         Case, List, Status, Verdict,
         mutants::{self, Caught},
@@ -19,11 +19,11 @@ use passmuster::{
     },
     emulator::{Emulator, EmulatorOptions, Interleaving},
 };
-use passmuster_collectives::{
+use passmuster_plan::{
     algorithms::{Algorithm, Foreign, Registry},
-    kernels::fnv1a64,
     library::Library,
     machine::{Machine as _, MachineInfo},
+    modules::fnv1a64,
     plan::Build,
 };
 use serde::{Deserialize, Serialize};

@@ -14,17 +14,17 @@ use std::{
 };
 
 use anyhow::{anyhow, bail, ensure};
-use passmuster::{
+use passmuster_harness::{
     conformance::{
-        Case, CollectiveCase, Finding, List, MUTANTS, Mutant, MutantKind, Status, Verdict, coverage, manifest,
+        Case, CollectiveCase, Finding, List, Status, Verdict, coverage, manifest,
         mutants::{self, Caught, Defect, Derived, Equivalent, Outcome},
         report::{Record, Selection, Source, Summary, table},
         supervisor::StartError,
     },
     emulator::{Coverage, Emulator, EmulatorOptions, Interleaving},
 };
-use passmuster_collectives::{
-    algorithms::{Algorithm, Registry, TensorParallelFusion},
+use passmuster_plan::{
+    algorithms::{Algorithm, Mutant, MutantKind, Registry, TensorParallelFusion},
     library::Library,
     machine::{Machine as _, MachineInfo},
     plan::Build,
@@ -36,7 +36,7 @@ use crate::{
     foreign::{ForeignArgs, Known, RegisteredKernel},
     journal::{self, EVERY, Journal},
     judging::{Judge, Judging},
-    project, records,
+    modules, project,
     require::{Planted, Require},
     result_file::ResultFile,
     resume::Resumed,
@@ -167,15 +167,17 @@ impl Subject {
     }
 
     fn of(registry: &Registry, mutant: &Mutant, merge: &[CollectiveCase], on: MachineKind) -> Subject {
-        let reached = || merge.iter().filter(|case| mutant.is_reached_by(registry, case)).cloned().collect();
+        let reached = || merge.iter().filter(|case| mutants::reaches(registry, case, mutant)).cloned().collect();
         let of_collectives = match (on, mutant.kind) {
             _ if mutant.half().is_some() => Vec::new(),
             (MachineKind::Cuda, _) => reached(),
             (MachineKind::Emulator, MutantKind::Value) => mutants::small(reached()).into_iter().take(VALUE_CASES).collect(),
-            (MachineKind::Emulator, MutantKind::Sync) => mutant.sync_cases(registry),
+            (MachineKind::Emulator, MutantKind::Sync) => mutants::sync_cases_of(registry, mutant),
         };
         let of_collectives = of_collectives.into_iter().map(Case::from);
-        let cases = of_collectives.chain(mutant.product_cases(on == MachineKind::Emulator).into_iter().map(Case::from)).collect();
+        let cases = of_collectives
+            .chain(mutants::product_cases_of(registry, mutant, on == MachineKind::Emulator).into_iter().map(Case::from))
+            .collect();
         let is_its_own = |own: &dyn Algorithm| format!("{}/{}", own.collective(), own.name()) == mutant.shown_by;
         let uses_multicast = registry.algorithms().iter().any(|own| is_its_own(&**own) && own.uses_multicast());
         Subject {
@@ -199,7 +201,7 @@ impl Subject {
     fn shared_pads(registry: &Registry, merge: &[CollectiveCase], on: MachineKind) -> Subject {
         let cases: Vec<CollectiveCase> = merge.iter().filter(|case| case.groups() > 1).cloned().collect();
         Subject {
-            name: records::SHARED_PADS.into(),
+            name: modules::SHARED_PADS.into(),
             needs: None,
             kind: MutantKind::Sync,
             module: "plans".into(),
@@ -340,11 +342,11 @@ impl Mutants {
     /// Those of our kernels.
     fn ours(&self, registry: &Registry) -> anyhow::Result<Chosen> {
         let merge = List::Merge.cases(registry, 0);
-        let mut subjects: Vec<Subject> = MUTANTS.iter().map(|mutant| Subject::of(registry, mutant, &merge, self.on)).collect();
+        let mut subjects: Vec<Subject> = registry.mutants().iter().map(|mutant| Subject::of(registry, mutant, &merge, self.on)).collect();
         subjects.push(Subject::shared_pads(registry, &merge, self.on));
         // Only the emulator bounds what these do to memory: one of them signals a rank that is not there.
         if self.on == MachineKind::Emulator {
-            let equivalents = mutants::equivalents().map_err(|error| anyhow!(error))?;
+            let equivalents = mutants::equivalents(registry).map_err(|error| anyhow!(error))?;
             let mut derived = mutants::derived(registry);
             if let Some(number) = self.sample {
                 derived = mutants::sample(derived, number.get());
@@ -363,7 +365,7 @@ impl Mutants {
         if subjects.is_empty() {
             bail!("no mutant is left that runs on GPUs: --machine emulator runs them");
         }
-        let modules = records::modules_of_mutants(registry, subjects.iter().map(|subject| &*subject.name));
+        let modules = modules::modules_of_mutants(registry, subjects.iter().map(|subject| &*subject.name));
         Ok(Chosen { registry: registry.clone(), subjects, kernel: None, modules })
     }
 

@@ -3,23 +3,17 @@
 use std::{process::ExitCode, time::Duration};
 
 use anyhow::bail;
-use passmuster::{
+use passmuster_harness::{
     conformance::{
         Status,
         report::{Record, Source, Summary, table},
     },
     ledger::orders::{Extent, MODULE, OrderRow, ROWS, Row},
 };
-use passmuster_collectives::{algorithms::Registry, machine::MachineError, plan::Build};
+use passmuster_plan::{algorithms::Registry, machine::MachineError, plan::Build};
 use xshell::Shell;
 
-use crate::{
-    FINDING, INCONCLUSIVE, ledger,
-    progress::progress_bar,
-    project,
-    result_file::ResultFile,
-    worker::{Gpus, MachineKind},
-};
+use crate::{FINDING, INCONCLUSIVE, gpus::Gpus, ledger, progress::progress_bar, project, result_file::ResultFile, worker::MachineKind};
 
 /// The time that one row may take on a machine.
 const DEADLINE: Duration = Duration::from_secs(120);

@@ -10,21 +10,20 @@ use std::{
 };
 
 use anyhow::{Context, bail, ensure};
-use passmuster::conformance::report::{Record, RecordCase, Summary, table};
-use passmuster_collectives::{
+use passmuster_harness::conformance::report::{Record, RecordCase, Summary, table};
+use passmuster_plan::{
     algorithms::{Algorithm, Registry},
-    kernels::fnv1a64,
     library::Library,
     machine::MachineInfo,
+    modules::fnv1a64,
 };
 use serde::{Deserialize, Serialize};
 use xshell::{Shell, cmd};
 
 use crate::{
+    compiler::{self, nvrtc::Nvrtc, toolkit},
     foreign::{self, ForeignArgs},
-    input,
-    kernels::{self, nvrtc::Nvrtc, toolkit},
-    project,
+    input, project,
     result_file::ResultFile,
     worker::MachineKind,
 };
@@ -209,7 +208,7 @@ impl Peer {
         let include: Vec<PathBuf> = stand_ins.chain(theirs).chain(library.map(Path::to_owned)).collect();
         fs::create_dir_all(into).with_context(|| format!("cannot make {}", into.display()))?;
         for source in &recipe.sources {
-            let ptx = kernels::compiled_from(nvrtc, folder, source, &recipe.options, parts, &include)
+            let ptx = compiler::compiled_from(nvrtc, folder, source, &recipe.options, parts, &include)
                 .with_context(|| format!("{name}, of {}, tried with {}", checkout.display(), recipe.tried))?;
             let path = into.join(Path::new(source).with_extension("ptx"));
             fs::write(&path, ptx).with_context(|| format!("cannot write {}", path.display()))?;

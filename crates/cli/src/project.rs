@@ -9,8 +9,8 @@ use std::{
 };
 
 use anyhow::Context;
-use passmuster::conformance::report::Source;
-use passmuster_collectives::library::Library;
+use passmuster_harness::conformance::report::Source;
+use passmuster_plan::library::Library;
 use xshell::{Shell, cmd};
 use xxhash_rust::xxh3::Xxh3;
 

@@ -8,11 +8,11 @@ use std::{
 };
 
 use anyhow::{Context, bail};
-use passmuster::{
+use passmuster_bench::{Contender, Timing};
+use passmuster_harness::{
     conformance::{
-        List, MUTANTS, Status, Verdict,
+        List, Status,
         manifest::{Manifest, RunsOn, of_list},
-        mutants,
         report::{
             Record, Source,
             provenance::{self, Freshness},
@@ -21,21 +21,20 @@ use passmuster::{
     },
     emulator::{Emulator, EmulatorOptions},
 };
-use passmuster_bench::{Contender, Timing};
-use passmuster_collectives::{
-    algorithms::{Registry, Target},
-    kernels::{FOREIGN, code_hash, file_name},
-    library::Library,
+use passmuster_plan::{
+    algorithms::Registry,
+    modules::{FOREIGN, code_hash, file_name},
     plan::Build,
 };
 use serde::Serialize;
 use serde_json::Value;
 use xshell::Shell;
 
-use crate::{FINDING, input, museum, project, require};
-
-/// The mutant that is no kernel.
-pub(crate) const SHARED_PADS: &str = "sync_two_groups_on_one_pad";
+use crate::{
+    FINDING, input,
+    modules::{SHARED_PADS, of_mutant, of_verdict},
+    museum, project, require,
+};
 
 /// Say which records rest on kernels that have changed since, and which figures of the documents rest on those.
 ///
@@ -141,23 +140,9 @@ impl Records {
     }
 }
 
-/// The kernels that verdicts rest on, with their hashes, for their record.
-pub(crate) fn modules_of(registry: &Registry, library: &Library, verdicts: &[Verdict]) -> BTreeMap<String, String> {
-    library.hashes(&verdicts.iter().filter_map(|verdict| of_verdict(registry, verdict)).flatten().collect())
-}
-
 /// The kernels that timings rest on, with their hashes, for their record.
 pub(crate) fn modules_of_timings(registry: &Registry, timings: &[Timing]) -> BTreeMap<String, String> {
     registry.library().hashes(&timings.iter().filter_map(|timing| of_timing(registry, timing)).flatten().collect())
-}
-
-/// The modules that were mutated, with the hashes of what they are unchanged, for their record.
-pub(crate) fn modules_of_mutants<'n>(registry: &Registry, names: impl IntoIterator<Item = &'n str>) -> BTreeMap<String, String> {
-    registry.library().hashes(&names.into_iter().filter_map(|name| of_mutant(registry, name)).collect())
-}
-
-fn of_verdict(registry: &Registry, verdict: &Verdict) -> Option<BTreeSet<(String, Build)>> {
-    provenance::modules_of(registry, verdict, Target::default().waiting_blocks)
 }
 
 /// None where there is no such contender any more.
@@ -167,14 +152,6 @@ fn of_timing(registry: &Registry, timing: &Timing) -> Option<BTreeSet<(String, B
         return Some(BTreeSet::new());
     }
     Some(Contender::find(registry, &timing.workload, &timing.contender).ok()?.modules(&timing.workload))
-}
-
-/// The module and the build of which a mutant is; none where there is no such module, or where it is a mutant of plans.
-fn of_mutant(registry: &Registry, name: &str) -> Option<(String, Build)> {
-    if let Some(mutant) = MUTANTS.iter().find(|mutant| mutant.name == name) {
-        return Some((mutant.module.to_owned(), mutant.build));
-    }
-    Some((mutants::module_of(registry, name)?.to_owned(), Build::Release))
 }
 
 fn committed(root: &Path) -> anyhow::Result<Vec<PathBuf>> {
@@ -419,12 +396,14 @@ fn write_manifests(registry: &Registry, root: &Path) -> anyhow::Result<ExitCode>
 
 #[cfg(test)]
 mod tests {
+    use passmuster_harness::conformance::mutants;
+
     use super::*;
 
     /// If this fails, a record of mutants does not name what was mutated.
     #[test]
     fn mutants_are_of_modules() {
-        let registry = Registry::built_in();
+        let registry = crate::built_in();
         let of_mutant = |name: &str| of_mutant(&registry, name);
         assert_eq!(of_mutant("two_shot/L49 st.relaxed.sys dropped"), Some(("all_reduce/two_shot".into(), Build::Release)));
         assert_eq!(of_mutant("premul_sum/push/L9 bar.sync dropped"), Some(("premul_sum/push".into(), Build::Release)));
@@ -432,7 +411,9 @@ mod tests {
         let lost: Vec<String> =
             mutants::derived(&registry).into_iter().map(|mutant| mutant.name).filter(|name| of_mutant(name).is_none()).collect();
         assert_eq!(lost, Vec::<String>::new());
-        assert!(MUTANTS.iter().all(|mutant| of_mutant(mutant.name).is_some_and(|(module, _)| registry.module(&module).is_some())));
+        assert!(
+            registry.mutants().iter().all(|mutant| of_mutant(mutant.name).is_some_and(|(module, _)| registry.module(&module).is_some()))
+        );
     }
 
     /// If this fails, a figure of the emulator outlives the kernels that it is of, though anybody could make it again.
@@ -443,7 +424,7 @@ mod tests {
             let path = root.join(FOLDER).join(name);
             let mut record = read(&path).unwrap();
             change(&mut record);
-            stale_on_emulator(&Registry::built_in(), &root, &path, &record).unwrap()
+            stale_on_emulator(&crate::built_in(), &root, &path, &record).unwrap()
         };
         let module = |name: &'static str| move |record: &mut Value| record["source"]["modules"][name] = "0".into();
         let ours = complaint("emulator-mutants.json", &module("all_gather/ll")).unwrap();
@@ -474,7 +455,7 @@ mod tests {
             let modules = record.pointer_mut("/source/modules").and_then(Value::as_object_mut).into_iter().flatten();
             let ours = modules.filter(|(name, _)| !name.starts_with(FOREIGN));
             let changed = ours.map(|(_, hash)| *hash = "0".into()).count();
-            let looked = look(&Registry::built_in(), &path, &record).unwrap();
+            let looked = look(&crate::built_in(), &path, &record).unwrap();
             if changed > 0 && kinds.insert(looked.kind.clone()) {
                 assert!(looked.resting > 0, "{}", path.display());
             }

@@ -2,12 +2,11 @@
 
 use std::{path::Path, process::ExitCode};
 
-use passmuster::conformance::{
+use passmuster_harness::conformance::{
     Case, CaseId, Verdict,
     manifest::{Manifest, Outcome},
 };
-use passmuster_bench::{Timing, Workload};
-use passmuster_collectives::machine::MachineInfo;
+use passmuster_plan::machine::MachineInfo;
 
 use crate::{FINDING, USAGE, input, print};
 
@@ -62,25 +61,6 @@ pub(crate) fn unmet_by_verdicts(manifest: &Manifest, machine: &MachineInfo, verd
         .map(|(case, verdict)| Outcome { case, name: &verdict.case, status: verdict.status, reason: &verdict.reason })
         .collect();
     unmet(manifest, machine, &run)
-}
-
-/// What was timed, as queries have it: `all_reduce/push:bf16,sum:w=2`; of what is no collective the scenario stands first, and there is no operator.
-pub(crate) struct Timed<'t>(pub(crate) &'t Timing);
-
-impl CaseId for Timed<'_> {
-    fn head(&self) -> [&str; 4] {
-        let Timed(Timing { contender, workload, .. }) = self;
-        let op = if let Workload::Collective(of) = workload { of.op.name() } else { "" };
-        [workload.subject(), contender, workload.dtype().name(), op]
-    }
-
-    fn fields(&self) -> Vec<(&'static str, String)> {
-        vec![("w", self.0.workload.world().to_string())]
-    }
-
-    fn default_of(&self, _: &str) -> &'static str {
-        ""
-    }
 }
 
 /// A mutant, as queries have it: `sync/*:order,all_reduce/push`. It passed if it was caught.

@@ -3,8 +3,8 @@
 use std::path::Path;
 
 use anyhow::{Context, anyhow, bail, ensure};
-use passmuster::conformance::report::{Record, RecordCase, same_run};
-use passmuster_collectives::machine::MachineInfo;
+use passmuster_harness::conformance::report::{Record, RecordCase, same_run};
+use passmuster_plan::machine::MachineInfo;
 use serde::de::DeserializeOwned;
 
 use crate::input;

@@ -7,14 +7,14 @@ use std::{
 };
 
 use anyhow::{Context, bail, ensure};
-use passmuster::{
+use passmuster_harness::{
     conformance::{
         order::{Orders, Revealed, Run, reveal},
         report::table,
     },
     emulator::Emulator,
 };
-use passmuster_collectives::{
+use passmuster_plan::{
     algorithms::{Algorithm, Registry},
     collective::{Collective, DType},
     machine::{self, MachineError},
@@ -100,9 +100,9 @@ impl Reveal {
                     return Ok(again.code().map_or(ExitCode::FAILURE, |code| ExitCode::from(code as u8)));
                 }
                 // SAFETY: this command has started no thread yet.
-                unsafe { passmuster_cuda::prepare_process() };
-                match self.machine.gpus.open(library, None) {
-                    Ok(mut machine) => self.print(&mut machine, &*algorithm),
+                unsafe { crate::gpus::prepare_process() };
+                match crate::gpus::open(&self.machine.gpus, library, None) {
+                    Ok(mut machine) => self.print(&mut *machine, &*algorithm),
                     Err(error) => {
                         eprintln!("{error}");
                         Ok(ExitCode::from(CANNOT_RUN))

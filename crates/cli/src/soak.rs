@@ -12,7 +12,7 @@ use std::{
 };
 
 use anyhow::bail;
-use passmuster::{
+use passmuster_harness::{
     conformance::{
         Case, Status, Verdict,
         report::{Record, RecordCase, Source, Summary},
@@ -22,7 +22,7 @@ use passmuster::{
     },
     emulator::Interleaving,
 };
-use passmuster_collectives::{
+use passmuster_plan::{
     algorithms::{Registry, Target},
     machine::MachineInfo,
     plan::Build,
@@ -319,7 +319,7 @@ impl Running<'_> {
         }
         if verdict.status == Status::Pass {
             let both = format!("{}{}", so_far.outputs, verdict.outputs.as_deref().unwrap_or_default());
-            so_far.outputs = format!("{:016x}", passmuster_collectives::kernels::fnv1a64(both.as_bytes()));
+            so_far.outputs = format!("{:016x}", passmuster_plan::modules::fnv1a64(both.as_bytes()));
         } else if verdict.status != Status::NotSupported || so_far.verdict.is_none() {
             so_far.verdict = Some(verdict.clone());
         }
@@ -417,7 +417,7 @@ mod tests {
             let soaked = Soaked { leaks: leaks.iter().map(|&leak| leak.to_owned()).collect(), ..Soaked::default() };
             let source = Source { commit: String::new(), dirty: false, ptx_hash: String::new(), modules: BTreeMap::new(), binary: None };
             exit_status(&record(
-                &Registry::built_in(),
+                &crate::built_in(),
                 MachineInfo::default(),
                 source,
                 (soaked, statuses.to_vec()),

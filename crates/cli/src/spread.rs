@@ -12,9 +12,9 @@ use std::{
 };
 
 use anyhow::anyhow;
-use passmuster::conformance::{Case, Status, Verdict, supervisor::StartError};
 use passmuster_bootstrap::{Bootstrap, BootstrapError, Event, Rank};
-use passmuster_collectives::machine::MachineInfo;
+use passmuster_harness::conformance::{Case, Status, Verdict, supervisor::StartError};
+use passmuster_plan::machine::MachineInfo;
 use serde::{Deserialize, Serialize};
 
 use self::handout::Handout;

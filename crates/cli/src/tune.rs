@@ -9,14 +9,15 @@ use std::{
 };
 
 use anyhow::{Context, bail, ensure};
-use passmuster::conformance::report::{table, today};
 use passmuster_bench::{CollectiveWorkload, Contender, Method, Timing, Workload};
-use passmuster_collectives::{
-    algorithms::{
-        Algorithm, Auto, Registry,
-        auto::sample_call,
-        tuning::{Row, Tuning, steps},
-    },
+use passmuster_harness::conformance::report::{table, today};
+use passmuster_kernels::{
+    Auto,
+    auto::sample_call,
+    tuning::{Row, Tuning, steps},
+};
+use passmuster_plan::{
+    algorithms::{Algorithm, Registry},
     collective::{Collective, DType, Roundings},
     machine::MachineInfo,
 };
@@ -24,11 +25,11 @@ use passmuster_collectives::{
 use crate::{
     CANNOT_RUN,
     bench::{self, Workers},
+    gpus::Gpus,
     journal,
     progress::progress_bar,
     result_file::ResultFile,
     units,
-    worker::Gpus,
 };
 
 /// Measure which algorithm is the fastest at which size, and write the table that `auto` goes by.
@@ -251,7 +252,7 @@ mod tests {
     /// If this fails, `auto` may take an algorithm that is less exact than another, for a size.
     #[test]
     fn what_rounds_at_each_rank_is_not_chosen_from() {
-        let contenders = |collective| contenders(&Registry::built_in(), collective);
+        let contenders = |collective| contenders(&crate::built_in(), collective);
         let of_reduce = contenders(Collective::Reduce);
         let names: Vec<&str> = of_reduce.iter().map(|algorithm| algorithm.name()).collect();
         assert!(names.contains(&"two_shot") && !names.contains(&"chain"), "{names:?}");

@@ -1,11 +1,11 @@
 //! `worker`: the process that cases run in. Started by the other commands, not by people.
 
-use std::{path::PathBuf, process::ExitCode, sync::Arc, time::Duration};
+use std::{process::ExitCode, sync::Arc};
 
-use anyhow::{anyhow, bail};
-use passmuster::{
+use anyhow::anyhow;
+use passmuster_harness::{
     conformance::{
-        Case, MUTANTS, Mutant, Status, Verdict,
+        Case, Status, Verdict,
         report::Selection,
         resources::Resources,
         runner::Settings,
@@ -14,18 +14,18 @@ use passmuster::{
     },
     emulator::{Arithmetic, Emulator, EmulatorOptions, MultimemReduction, Profile, TensorCores},
 };
-use passmuster_collectives::{
-    algorithms::{self, Registry},
+use passmuster_plan::{
+    algorithms::{Mutant, Registry},
     device::DeviceModel,
     library::Library,
     machine,
 };
-use passmuster_cuda::{CudaMachine, CudaOptions, OpenError, Watch};
 
 use crate::{
     CANNOT_RUN,
     foreign::{ForeignArgs, Known},
-    memory, units,
+    gpus::{self, Gpus},
+    memory,
 };
 
 /// Which machine cases run on.
@@ -68,27 +68,6 @@ impl From<RaceProfile> for Profile {
     }
 }
 
-/// Which GPUs and which libraries, and how long kernels wait.
-#[derive(clap::Args, Clone)]
-#[command(next_help_heading = "Machine")]
-pub(crate) struct Gpus {
-    /// GPUs to use, by number, as in 0,1,2; ranks beyond their number share them.
-    #[arg(long = "gpus", value_delimiter = ',', value_name = "LIST")]
-    pub(crate) numbers: Option<Vec<usize>>,
-    /// NCCL to load, instead of the one found.
-    #[arg(long, value_name = "FILE")]
-    pub(crate) nccl_lib: Option<PathBuf>,
-    /// cuBLASLt to load, instead of the one found.
-    #[arg(long, value_name = "FILE")]
-    pub(crate) cublas_lt_lib: Option<PathBuf>,
-    /// Enqueue copies that may be done in any order as one batch, outside graphs.
-    #[arg(long)]
-    pub(crate) batch_copies: bool,
-    /// After how long a wait inside a kernel gives up, as in 500ms; on the emulator, of emulated time.
-    #[arg(long, value_name = "TIME", default_value = "2s", value_parser = units::duration_with_unit)]
-    pub(crate) wait_limit: Duration,
-}
-
 /// Under which heading help has what is for the emulator.
 pub(crate) const EMULATOR: &str = "Emulator";
 
@@ -110,61 +89,6 @@ pub(crate) struct Machine {
     /// What the emulator's race check takes for granted.
     #[arg(long, help_heading = EMULATOR, value_enum, default_value_t = RaceProfile::Hopper)]
     pub(crate) profile: RaceProfile,
-}
-
-impl Gpus {
-    /// The same as arguments.
-    pub(crate) fn arguments(&self) -> Vec<String> {
-        let mut arguments = vec![format!("--wait-limit={}ms", self.wait_limit.as_secs_f64() * 1e3)];
-        if let Some(numbers) = &self.numbers {
-            let numbers: Vec<String> = numbers.iter().map(usize::to_string).collect();
-            arguments.push(format!("--gpus={}", numbers.join(",")));
-        }
-        if let Some(lib) = &self.nccl_lib {
-            arguments.push(format!("--nccl-lib={}", lib.display()));
-        }
-        if let Some(lib) = &self.cublas_lt_lib {
-            arguments.push(format!("--cublas-lt-lib={}", lib.display()));
-        }
-        arguments.extend(self.batch_copies.then(|| "--batch-copies".to_owned()));
-        arguments
-    }
-
-    /// Opens them.
-    ///
-    /// # Errors
-    /// As [`CudaMachine::open`].
-    pub(crate) fn open(&self, library: Library, watch: Option<Watch>) -> Result<CudaMachine, OpenError> {
-        CudaMachine::open(self.options(library, watch))
-    }
-
-    /// What they are opened with.
-    pub(crate) fn options(&self, library: Library, watch: Option<Watch>) -> CudaOptions {
-        CudaOptions {
-            gpus: self.numbers.clone(),
-            nccl_lib: self.nccl_lib.clone(),
-            cublas_lt_lib: self.cublas_lt_lib.clone(),
-            library,
-            wait_limit: self.wait_limit,
-            batch_copies: self.batch_copies,
-            watch,
-        }
-    }
-
-    /// The emulator in their place.
-    ///
-    /// # Errors
-    /// Where GPUs, libraries or the way of copies are named, which the emulator does not use.
-    pub(crate) fn emulator(&self, library: Library) -> anyhow::Result<EmulatorOptions> {
-        if self.numbers.is_some() || self.nccl_lib.is_some() || self.cublas_lt_lib.is_some() || self.batch_copies {
-            bail!("--gpus, --nccl-lib, --cublas-lt-lib and --batch-copies are for --machine cuda");
-        }
-        // Memory comes and goes with every case, most of it never touched: to clear two megabytes for each of its pages took a tenth of the time.
-        let _ = rustix::thread::disable_transparent_huge_pages(true);
-        let usual = EmulatorOptions::default();
-        let memory_budget = memory::lowered().unwrap_or(usual.memory_budget);
-        Ok(EmulatorOptions { library, wait_limit: self.wait_limit, memory_budget, ..usual })
-    }
 }
 
 impl Machine {
@@ -244,8 +168,8 @@ impl Worker {
         worker::expendable();
         let library = match &self.mutant {
             None => registry.library(),
-            Some(name) if self.all_entries => planted(name)?.library_with_all_entries(registry),
-            Some(name) => planted(name)?.library(registry),
+            Some(name) if self.all_entries => planted(registry, name)?.library_with_all_entries(registry),
+            Some(name) => planted(registry, name)?.library(registry),
         };
         let Known { registry, library, .. } = self.elsewhere.beside_in(registry, library, self.on)?;
         match self.on {
@@ -254,15 +178,14 @@ impl Worker {
                 self.serve(&registry, &mut machine);
             }
             MachineKind::Cuda => {
-                let mut machine = match self.machine.gpus.open(library, Some(Arc::new(worker::busy))) {
+                let mut machine = match gpus::open_for_cases(&registry, &self.machine.gpus, library, Some(Arc::new(worker::busy))) {
                     Ok(machine) => machine,
                     Err(error) => {
                         eprintln!("{error}");
                         return Ok(ExitCode::from(CANNOT_RUN));
                     }
                 };
-                load_wanted(&registry, &mut machine);
-                self.serve(&registry, &mut machine);
+                self.serve(&registry, &mut *machine);
             }
         }
         // Standard input has ended. Destructors of a driver that may be wedged have nothing to add.
@@ -290,44 +213,10 @@ impl Worker {
     }
 }
 
-/// Loads NCCL where the environment is one of its cases, so that what is told of the machine has its version.
-pub(crate) fn load_wanted(registry: &Registry, machine: &mut CudaMachine) {
-    if wants_nccl(registry, |name| std::env::var_os(name).is_some())
-        && let Err(error) = machine.load_nccl()
-    {
-        // The cases that need it say so, each by itself.
-        eprintln!("{error}");
-    }
-}
-
 /// The planted bug of this name.
 ///
 /// # Errors
 /// A name that none has.
-pub(crate) fn planted(name: &str) -> anyhow::Result<&'static Mutant> {
-    MUTANTS.iter().find(|mutant| mutant.name == name).ok_or_else(|| anyhow!("unknown mutant `{name}`"))
-}
-
-/// Whether the environment is one that cases of NCCL are judged in.
-fn wants_nccl(registry: &Registry, is_set: impl Fn(&str) -> bool) -> bool {
-    let peers = algorithms::bench_only_peers();
-    registry.algorithms().iter().chain(&peers).flat_map(|a| a.environment()).any(|(name, _)| is_set(name))
-}
-
-#[cfg(test)]
-mod tests {
-    use passmuster::conformance::List;
-
-    use super::*;
-
-    /// If this fails, the worker of such cases does not say which NCCL it has.
-    #[test]
-    fn every_environment_of_a_case_is_one_of_nccl() {
-        let registry = Registry::built_in();
-        assert!(!wants_nccl(&registry, |_| false));
-        for case in List::Merge.all_cases(&registry, 0) {
-            let environment = case.environment(&registry);
-            assert!(environment.is_empty() || wants_nccl(&registry, |name| environment.keys().any(|set| *set == name)), "{case}");
-        }
-    }
+pub(crate) fn planted(registry: &Registry, name: &str) -> anyhow::Result<&'static Mutant> {
+    registry.mutants().iter().find(|mutant| mutant.name == name).ok_or_else(|| anyhow!("unknown mutant `{name}`"))
 }

@@ -13,7 +13,7 @@ use super::{
     peers::Peers,
     ranks,
 };
-use passmuster_collectives::{
+use passmuster_plan::{
     collective::{Collective, DType, ReduceOp},
     machine::{Blamed, How, MachineError},
     plan::MAX_WORLD,

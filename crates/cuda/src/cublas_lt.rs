@@ -24,7 +24,7 @@ use super::{
     driver::call,
     loader::{self, LoadError, function_table},
 };
-use passmuster_collectives::{
+use passmuster_plan::{
     collective::{DType, Layout, Product},
     plan::MatmulCall,
 };

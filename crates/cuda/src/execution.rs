@@ -17,7 +17,7 @@ use super::{
     ranks,
     stream::Stream,
 };
-use passmuster_collectives::machine::{Awaited, Fetched, depart};
+use passmuster_plan::machine::{Awaited, Fetched, depart};
 
 /// How long all ranks may take to capture their graphs.
 const PREPARATION_LIMIT: Duration = Duration::from_secs(60);

@@ -3,7 +3,7 @@
 use std::{collections::BTreeSet, time::Duration};
 
 use super::environment::{self, MOST_CONNECTIONS};
-use passmuster_collectives::{
+use passmuster_plan::{
     collective::Collective,
     device::DeviceModel,
     library::Library,

@@ -1,7 +1,7 @@
 //! What the errors of the driver say of a rank.
 
 use super::driver::CudaError;
-use passmuster_collectives::machine::{How, MachineError};
+use passmuster_plan::machine::{How, MachineError};
 
 /// The fault of a rank whose call failed.
 pub(super) fn fault(rank: usize) -> impl Fn(CudaError) -> MachineError {

@@ -4,7 +4,7 @@
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use super::{device::Device, stream::Graph};
-use passmuster_collectives::plan::Plan;
+use passmuster_plan::plan::Plan;
 
 /// Those of the open groups.
 #[derive(Default)]

@@ -1,7 +1,7 @@
 //! Groups: ranks and their buffers in symmetric memory.
 
 use super::memory::GroupPlacement;
-use passmuster_collectives::{
+use passmuster_plan::{
     machine::{layout::Layout, validation::Members},
     plan::{MAX_RANKS, Region},
 };

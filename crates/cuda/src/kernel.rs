@@ -13,7 +13,7 @@ use super::{
     device::Device,
     driver::{CudaError, Driver, call},
 };
-use passmuster_collectives::{
+use passmuster_plan::{
     library::Library,
     machine::arguments::Arguments,
     plan::{Build, Launch},

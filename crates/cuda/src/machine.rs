@@ -32,7 +32,7 @@ use super::{
     stream::{Fetch, Stream},
     stream_memops::Waiters,
 };
-use passmuster_collectives::{
+use passmuster_plan::{
     library::Library,
     machine::{
         CANARY, Condition, Deferred, GUARD, Machine, MachineError, MachineInfo, Pending, Run, UNCHECKED_PATH, intervals, validation::Needs,

@@ -17,7 +17,7 @@ use super::{
     driver::CudaError,
     loader::{self, LoadError, function_table},
 };
-use passmuster_collectives::{
+use passmuster_plan::{
     collective::{Collective, DType, ReduceOp},
     plan::Parts,
 };

@@ -19,7 +19,7 @@ use std::{
     sync::{Mutex, OnceLock, PoisonError},
 };
 
-use passmuster_collectives::collective::Collective;
+use passmuster_plan::collective::Collective;
 
 const LEVEL: &str = "NCCL_DEBUG";
 const SUBJECTS: &str = "NCCL_DEBUG_SUBSYS";

@@ -3,7 +3,7 @@
 use std::{ffi::CString, os::raw::c_char, ptr::null_mut, sync::OnceLock};
 
 use super::loader::{self, LoadError, function_table};
-use passmuster_collectives::machine::Condition;
+use passmuster_plan::machine::Condition;
 
 /// `nvmlDevice_t`.
 type Handle = *mut std::ffi::c_void;

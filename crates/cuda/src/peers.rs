@@ -6,7 +6,7 @@
 use std::{os::fd::OwnedFd, sync::Arc, time::Duration};
 
 use passmuster_bootstrap::{Bootstrap, BootstrapError, Loss};
-use passmuster_collectives::{
+use passmuster_plan::{
     machine::{Blamed, How, MachineError, Stuck},
     plan::{MAX_WORLD, first_of_node},
 };
@@ -366,7 +366,7 @@ pub(super) fn other_path(line: &str) -> String {
 
 #[cfg(test)]
 mod tests {
-    use passmuster_collectives::machine::Site;
+    use passmuster_plan::machine::Site;
 
     use super::*;
 

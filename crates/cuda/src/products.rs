@@ -12,7 +12,7 @@ use super::{
     driver::CudaError,
     memory::Scratch,
 };
-use passmuster_collectives::{collective::Product, machine::MachineError, plan::MatmulCall};
+use passmuster_plan::{collective::Product, machine::MachineError, plan::MatmulCall};
 
 #[derive(Default)]
 pub(super) struct Products {

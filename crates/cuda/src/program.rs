@@ -23,7 +23,7 @@ use super::{
     stream::{Event, Fetch, Stream, Word},
     tensor_map,
 };
-use passmuster_collectives::{
+use passmuster_plan::{
     library::Library,
     machine::{
         Awaited, Deferred, MachineError,

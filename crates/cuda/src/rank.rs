@@ -10,7 +10,7 @@ use super::{
     peers::{Gpu, Peers},
 };
 use passmuster_bootstrap::Bootstrap;
-use passmuster_collectives::{
+use passmuster_plan::{
     machine::{MachineError, layout::Layout},
     plan::BufferSpec,
 };
@@ -20,7 +20,7 @@ impl CudaMachine {
     /// one at the place `local_rank`, counted round. Ranks are taken to be on so many `nodes`, as many on each, in rank order: they map memory of their node's
     /// ranks alone. NCCL goes by `NCCL_HOSTID`, which whoever says more than one must have set.
     ///
-    /// All processes then call [`open_group`](passmuster_collectives::machine::Machine::open_group), `close_groups` and `run` alike, with the same arguments and in
+    /// All processes then call [`open_group`](passmuster_plan::machine::Machine::open_group), `close_groups` and `run` alike, with the same arguments and in
     /// the same order; a group of fewer ranks than there are processes has the first of them. A process reads and writes buffers of its own rank, and has
     /// marks and fetches of that alone. An error of a run is the same on all ranks.
     ///

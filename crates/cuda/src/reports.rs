@@ -3,7 +3,7 @@
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 use super::{device::Device, driver::CudaError, group::Group, ranks};
-use passmuster_collectives::{
+use passmuster_plan::{
     machine::{Stuck, decode_stuck_report},
     plan::Role,
 };

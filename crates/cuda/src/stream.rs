@@ -24,7 +24,7 @@ use super::{
     memory::Scratch,
     program::Shape,
 };
-use passmuster_collectives::{
+use passmuster_plan::{
     machine::{Pending, arguments::Arguments},
     plan::Dim3,
 };

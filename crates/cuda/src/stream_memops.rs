@@ -16,7 +16,7 @@ use super::{
     ranks,
     stream::{Stream, Word},
 };
-use passmuster_collectives::plan::{Op, Plan, Region, Script, Step};
+use passmuster_plan::plan::{Op, Plan, Region, Script, Step};
 
 /// How long streams are let go.
 const RELEASE_LIMIT: Duration = Duration::from_secs(2);

@@ -10,9 +10,9 @@ use super::{
     driver::{CudaError, Driver, call},
     loader::LoadError,
 };
-use passmuster_collectives::plan::{Outside, TensorMap};
+use passmuster_plan::plan::{Outside, TensorMap};
 
-/// The driver's types, by the numbers that [`DType::tensor_map`](passmuster_collectives::collective::DType::tensor_map) has.
+/// The driver's types, by the numbers that [`DType::tensor_map`](passmuster_plan::collective::DType::tensor_map) has.
 const TYPES: [CUtensorMapDataType; 10] = [
     CUtensorMapDataType::CU_TENSOR_MAP_DATA_TYPE_UINT8,
     CUtensorMapDataType::CU_TENSOR_MAP_DATA_TYPE_UINT16,
@@ -85,7 +85,7 @@ pub fn is_made(map: &TensorMap, address: u64) -> Result<bool, LoadError> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use passmuster_collectives::collective::DType;
+    use passmuster_plan::collective::DType;
 
     /// If this fails, TMA fills what lies outside a tensor with other bits than those of zero, or moves elements of another width.
     #[test]

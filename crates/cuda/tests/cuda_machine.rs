@@ -11,13 +11,14 @@ mod rounds;
 use std::{sync::Arc, time::Duration};
 
 use libtest_mimic::{Arguments, Failed, Trial};
-use passmuster_collectives::{
-    algorithms::{Holders, Registry, Target},
+use passmuster_cuda::{CudaMachine, CudaOptions};
+use passmuster_kernels::Holders;
+use passmuster_plan::{
+    algorithms::Target,
     collective::{Collective, DType, ReduceOp, Shape, reduce_in_order},
     machine::{Machine, MachineError, Site},
     plan::{BufferSpec, Call, Departure, Edge, NcclCall, Op, Plan, RankCall, Region, Role, Script, Step, edges},
 };
-use passmuster_cuda::{CudaMachine, CudaOptions};
 
 fn main() {
     // SAFETY: this thread is the only one yet.
@@ -74,7 +75,7 @@ const COUNT: u64 = 10_007;
 const DEADLINE: Duration = Duration::from_secs(20);
 
 fn options() -> CudaOptions {
-    CudaOptions { library: Registry::built_in().library(), ..CudaOptions::default() }
+    CudaOptions { library: passmuster_harness::registry(passmuster_kernels::catalogue()).library(), ..CudaOptions::default() }
 }
 
 fn open(gpus: Option<Vec<usize>>) -> CudaMachine {
@@ -83,7 +84,7 @@ fn open(gpus: Option<Vec<usize>>) -> CudaMachine {
 
 /// A group with an input, an output and what the algorithm needs, its inputs written, and the plan of one call.
 fn set_up(machine: &mut CudaMachine, algorithm: &str, world: usize, in_place: bool) -> (usize, Arc<Plan>) {
-    let algorithm = Registry::built_in().find(Collective::AllReduce, algorithm).unwrap();
+    let algorithm = passmuster_harness::registry(passmuster_kernels::catalogue()).find(Collective::AllReduce, algorithm).unwrap();
     let bytes = COUNT * 4;
     let mut buffers = vec![BufferSpec::new("input", bytes, Role::Data), BufferSpec::new("output", bytes, Role::Data)];
     let (input, output) = (buffers[0].whole(), buffers[usize::from(!in_place)].whole());
@@ -169,7 +170,7 @@ fn fills_copies_and_words_go_where_they_belong() {
     let mut machine = open(Some(vec![0]));
     let buffers = [BufferSpec::new("a", 1000, Role::Data), BufferSpec::new("b", 1000, Role::State)];
     let group = machine.open_group(2, &buffers).unwrap();
-    assert_eq!(machine.read(group, 1, &buffers[0].whole()).unwrap(), [passmuster_collectives::machine::CANARY; 1000]);
+    assert_eq!(machine.read(group, 1, &buffers[0].whole()).unwrap(), [passmuster_plan::machine::CANARY; 1000]);
     assert_eq!(machine.read(group, 1, &buffers[1].whole()).unwrap(), [0; 1000]);
     let plan = Plan::per_rank("p", 2, |rank| {
         vec![
@@ -201,7 +202,7 @@ fn what_was_captured_is_replayed_while_its_group_is_open() {
     machine.close_groups();
     let group = machine.open_group(2, &[pad.clone(), a.clone()]).unwrap();
     assert_eq!(replayed(&mut machine, group, &one), (1, 3));
-    assert_eq!(machine.read(group, 1, &pad.whole()).unwrap(), [passmuster_collectives::machine::CANARY; 4096]);
+    assert_eq!(machine.read(group, 1, &pad.whole()).unwrap(), [passmuster_plan::machine::CANARY; 4096]);
 }
 
 /// If this fails, a batch brings something else than its copies one after the other, or what follows it does not wait for it; or copies are never batched,
@@ -212,7 +213,7 @@ fn copy_engines_bring_the_same_with_and_without_batches() {
     for batch_copies in [true, false] {
         let mut machine = CudaMachine::open(CudaOptions { batch_copies, ..options() }).expect("these tests need a GPU");
         for collective in [Collective::AllGather, Collective::AllToAll, Collective::AllReduce] {
-            let algorithm = Registry::built_in().find(collective, "copy_engine").unwrap();
+            let algorithm = passmuster_harness::registry(passmuster_kernels::catalogue()).find(collective, "copy_engine").unwrap();
             let (op, shape) = (collective.operators()[0], Shape::new(collective, world, count));
             let (input, output) =
                 (BufferSpec::new("input", shape.input() * 4, Role::Data), BufferSpec::new("output", shape.output() * 4, Role::Data));
@@ -339,7 +340,7 @@ fn outcomes_while_all_is_held(collective: Collective, algorithm: &str, limit: Du
     let capability: f64 = note("compute_capability").parse().unwrap();
     let holders = Holders::of_all(note("multiprocessors").parse().unwrap(), limit);
     assert!(capability >= 9.0, "a block of {} bytes of shared memory needs compute capability 9.0, this is {capability}", holders.shared);
-    let algorithm = Registry::built_in().find(collective, algorithm).unwrap();
+    let algorithm = passmuster_harness::registry(passmuster_kernels::catalogue()).find(collective, algorithm).unwrap();
     occupancy::outcomes(&holders, &mut machine, &*algorithm, (info.gpus as u32, 1 << 19), true)
 }
 

@@ -7,17 +7,14 @@ use std::{sync::Arc, time::Duration};
 
 use half::{bf16, f16};
 use libtest_mimic::{Arguments, Failed, Trial};
-use passmuster::conformance::{Case, List, Status, runner::Settings};
-use passmuster_collectives::{
-    algorithms::{
-        Registry,
-        matmul::{self, Tile},
-    },
+use passmuster_cuda::{CudaMachine, CudaOptions};
+use passmuster_harness::conformance::{Case, List, Status, runner::Settings};
+use passmuster_kernels::matmul::Tile;
+use passmuster_plan::{
     collective::{DType, Layout, Product},
     machine::Machine,
     plan::{BufferSpec, MatmulCall, Op, Operands, Plan, Role, Script, Step},
 };
-use passmuster_cuda::{CudaMachine, CudaOptions};
 
 fn main() {
     // SAFETY: this thread is the only one yet.
@@ -129,8 +126,12 @@ fn buffers(product: &Product) -> ([BufferSpec; 3], Operands) {
 }
 
 fn open() -> CudaMachine {
-    CudaMachine::open(CudaOptions { gpus: Some(vec![0]), library: Registry::built_in().library(), ..CudaOptions::default() })
-        .expect("these tests need a GPU")
+    CudaMachine::open(CudaOptions {
+        gpus: Some(vec![0]),
+        library: passmuster_harness::registry(passmuster_kernels::catalogue()).library(),
+        ..CudaOptions::default()
+    })
+    .expect("these tests need a GPU")
 }
 
 /// C of A and B on one rank, by the kernel with these tiles or by the library.
@@ -141,7 +142,7 @@ fn multiply(machine: &mut CudaMachine, product: &Product, tile: Option<Tile>, a:
     machine.write(group, 0, &operands.a, a).unwrap();
     machine.write(group, 0, &operands.b, b).unwrap();
     let op = match tile {
-        Some(tile) => matmul::multiply_with(product, &operands, tile, 132),
+        Some(tile) => passmuster_kernels::matmul::multiply_with(product, &operands, tile, 132),
         None => Op::Matmul(MatmulCall {
             product: *product,
             operands: operands.clone(),
@@ -213,11 +214,11 @@ fn the_library_multiplies_integers_to_the_bit() {
 
 /// What `test-gpu` does with products, in this process: without NCCL, whose paths are forced by the environment of a process.
 fn cases_of_products_pass() {
-    let registry = Registry::built_in();
+    let registry = passmuster_harness::registry(passmuster_kernels::catalogue());
     let mut machine = CudaMachine::open(CudaOptions { library: registry.library(), ..CudaOptions::default() }).unwrap();
     let settings = Settings { registry: &registry, deadline: DEADLINE, shared_pads: false, progress: &|_| {} };
     let mut passed = 0;
-    for case in List::Merge.products(0).into_iter().map(Case::from).filter(|case| case.environment(&registry).is_empty()) {
+    for case in List::Merge.products(&registry, 0).into_iter().map(Case::from).filter(|case| case.environment(&registry).is_empty()) {
         let verdict = case.judge(&mut machine, &settings);
         assert!(matches!(verdict.status, Status::Pass | Status::NotSupported), "{verdict:#?}");
         passed += usize::from(verdict.status == Status::Pass);

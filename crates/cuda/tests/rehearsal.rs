@@ -4,17 +4,17 @@
 
 use std::{fs, path::PathBuf, time::Duration};
 
-use passmuster::conformance::{
+use passmuster_cuda::Rehearsal;
+use passmuster_harness::conformance::{
     Case, List, Status, Verdict,
     runner::Settings,
     soak::{Round, Soak},
 };
-use passmuster_collectives::{
+use passmuster_plan::{
     algorithms::{Foreign, Registry},
     library::Library,
     plan::Build,
 };
-use passmuster_cuda::Rehearsal;
 
 const NCCL: Option<i32> = Some(22809);
 
@@ -46,7 +46,7 @@ fn run_or_not_supported(verdicts: &[Verdict], gpus: usize) -> usize {
 
 #[test]
 fn no_list_has_a_case_that_gpus_would_call_an_error() {
-    let registry = Registry::built_in();
+    let registry = passmuster_harness::registry(passmuster_kernels::catalogue());
     let library = registry.library();
     for list in List::ALL {
         let all = list.all_cases(&registry, 0);
@@ -72,7 +72,7 @@ fn no_list_has_a_case_that_gpus_would_call_an_error() {
 fn worlds_that_two_gpus_have_no_place_for_are_not_supported() {
     let cases: Vec<Case> =
         ["all_gather/copy_engine:bf16,copy:w=17:n=40", "all_to_all/copy_engine:bf16,copy:w=64:n=8"].map(|id| id.parse().unwrap()).into();
-    let registry = Registry::built_in();
+    let registry = passmuster_harness::registry(passmuster_kernels::catalogue());
     let reasons: Vec<String> = rehearsed(&cases, 2, NCCL, (&registry, &registry.library()))
         .into_iter()
         .map(|verdict| format!("{} {}", verdict.status, verdict.reason))
@@ -84,7 +84,7 @@ fn worlds_that_two_gpus_have_no_place_for_are_not_supported() {
 #[test]
 fn without_nccl_its_cases_are_not_supported() {
     let case: Case = "all_reduce/two_shot:bf16,sum:w=2:n=1040:peer=nccl_ring".parse().unwrap();
-    let registry = Registry::built_in();
+    let registry = passmuster_harness::registry(passmuster_kernels::catalogue());
     let judge = |nccl| rehearsed(std::slice::from_ref(&case), 2, nccl, (&registry, &registry.library())).remove(0);
     let verdicts = [None, NCCL].map(judge);
     assert_eq!(verdicts.each_ref().map(|verdict| verdict.status), [Status::NotSupported, Status::Inconclusive], "{verdicts:#?}");
@@ -94,7 +94,7 @@ fn without_nccl_its_cases_are_not_supported() {
 fn no_list_of_a_kernel_from_elsewhere_has_one_either() {
     let folder = PathBuf::from(concat!(env!("CARGO_MANIFEST_DIR"), "/../..")).join("examples/foreign");
     let text = |path: String| fs::read_to_string(folder.join(path)).unwrap();
-    let mut library = Registry::built_in().library();
+    let mut library = passmuster_harness::registry(passmuster_kernels::catalogue()).library();
     let names = [("one_shot_by_value", None), ("two_shot_by_table", None), ("one_shot_triton", Some("one_shot_all_reduce"))];
     let read = names.map(|(name, entry)| {
         let foreign = Foreign::read(&text(format!("{name}/spec.toml")), entry).unwrap();
@@ -103,7 +103,7 @@ fn no_list_of_a_kernel_from_elsewhere_has_one_either() {
         }
         foreign
     });
-    let registry = Registry::built_in().with_foreign(read).unwrap();
+    let registry = passmuster_harness::registry(passmuster_kernels::catalogue()).with_foreign(read).unwrap();
     for foreign in registry.foreign() {
         for list in [List::Smoke, List::Merge] {
             let cases: Vec<Case> = list.cases_of(&registry, foreign, 0).into_iter().map(Case::from).collect();
@@ -117,7 +117,7 @@ fn no_list_of_a_kernel_from_elsewhere_has_one_either() {
 /// If this fails, a soak on GPUs ends with an error of the harness, or most of its rounds are not run.
 #[test]
 fn no_round_of_a_soak_is_one_that_gpus_would_call_an_error() {
-    let registry = Registry::built_in();
+    let registry = passmuster_harness::registry(passmuster_kernels::catalogue());
     for (gpus, worlds, least) in [(1, 1..=4, 25), (2, 1..=2, 100), (4, 1..=4, 100), (4, 2..=8, 40)] {
         let soak = Soak { seed: 3, worlds: worlds.collect(), bytes: 4 << 20, multicast: false };
         let mut machine = Rehearsal::of_h200(gpus, None, registry.library());

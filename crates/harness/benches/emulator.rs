@@ -9,18 +9,18 @@
 use std::{fs, hint::black_box, sync::Arc, time::Duration};
 
 use criterion::{Criterion, Throughput, criterion_group, criterion_main};
-use passmuster::{
+use passmuster_emulator::numerics::tensor_core::{Element, Elements, Rule, Sum, Unit, multiply};
+use passmuster_harness::{
     conformance::{InputClass, Payload, Transform},
     emulator::{Emulator, EmulatorOptions, Profile},
 };
-use passmuster_collectives::{
-    algorithms::{Algorithm, Foreign, Registry, Target},
+use passmuster_plan::{
+    algorithms::{Algorithm, Foreign, Target},
     collective::{Collective, DType, ReduceOp},
     library::Library,
     machine::Machine,
     plan::{BufferSpec, Build, Call, RankCall, Region, Role, Script, Step},
 };
-use passmuster_emulator::numerics::tensor_core::{Element, Elements, Rule, Sum, Unit, multiply};
 
 const BYTES: u64 = 64 << 10;
 
@@ -70,7 +70,7 @@ fn bench(criterion: &mut Criterion, title: &str, algorithm: &dyn Algorithm, libr
 }
 
 fn own(criterion: &mut Criterion) {
-    let registry = Registry::built_in();
+    let registry = passmuster_harness::registry(passmuster_kernels::catalogue());
     for name in ["one_shot", "two_shot"] {
         let algorithm = registry.find(Collective::AllReduce, name).expect("an algorithm");
         bench(criterion, &format!("{name} bf16 64 KiB x 8 ranks"), &*algorithm, &registry.library(), 8, 1);

@@ -5,11 +5,11 @@
 //! ```no_run
 //! use std::process::ExitCode;
 //!
-//! use passmuster::{cargo_test, algorithms::Registry, conformance::List};
+//! use passmuster_harness::{cargo_test, algorithms::Registry, conformance::List};
 //!
 //! fn main() -> ExitCode {
 //!     // With .algorithm(...).
-//!     cargo_test::conformance(Registry::built_in(), List::Smoke)
+//!     cargo_test::conformance(passmuster_harness::registry(passmuster_kernels::catalogue()), List::Smoke)
 //! }
 //! ```
 //!
@@ -18,7 +18,7 @@
 use std::{process::ExitCode, time::Duration};
 
 use libtest_mimic::{Arguments, Failed, Trial};
-use passmuster_collectives::algorithms::Registry;
+use passmuster_plan::algorithms::Registry;
 
 use crate::{
     conformance::{Case, CollectiveCase, List, Status, runner::Settings},

@@ -9,13 +9,15 @@ pub mod cargo_test;
 pub mod conformance;
 pub mod emulator;
 pub mod ledger;
+mod own_kernels;
 pub mod strategies;
 
-pub use passmuster_collectives::{algorithms, collective, contract, kernels, library, machine, plan, pool, with_element};
+pub use own_kernels::registry;
+pub use passmuster_plan::{algorithms, collective, contract, library, machine, modules, plan, pool, with_element};
 
-/// What passmuster brings, for tests.
+/// With passmuster's kernels, for tests.
 #[cfg(test)]
-static REGISTRY: std::sync::LazyLock<algorithms::Registry> = std::sync::LazyLock::new(algorithms::Registry::built_in);
+static REGISTRY: std::sync::LazyLock<algorithms::Registry> = std::sync::LazyLock::new(|| registry(passmuster_kernels::catalogue()));
 
 #[cfg(doctest)]
 #[doc = include_str!("../README.md")]

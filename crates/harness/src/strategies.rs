@@ -1,7 +1,7 @@
 //! Strategies of proptest for tests of one's own: cases, sequences of calls and worlds, of the algorithms of a [registry](Registry).
 //!
 //! ```
-//! use passmuster::{algorithms::Registry, cargo_test::judge, collective::Collective, strategies};
+//! use passmuster_harness::{algorithms::Registry, cargo_test::judge, collective::Collective, strategies};
 //! use proptest::prelude::*;
 //!
 //! proptest! {
@@ -9,8 +9,8 @@
 //!     # /*
 //!     #[test]
 //!     # */
-//!     fn any_call_is_right(case in strategies::cases(&Registry::built_in(), Collective::AllReduce, "one_shot", 2..=4)) {
-//!         prop_assert_eq!(judge(&Registry::built_in(), &case.into()), Ok(()));
+//!     fn any_call_is_right(case in strategies::cases(&passmuster_harness::registry(passmuster_kernels::catalogue()), Collective::AllReduce, "one_shot", 2..=4)) {
+//!         prop_assert_eq!(judge(&passmuster_harness::registry(passmuster_kernels::catalogue()), &case.into()), Ok(()));
 //!     }
 //! }
 //! # any_call_is_right();
@@ -28,7 +28,7 @@ use crate::conformance::{
     lists::sequences::{sequence_of, skew},
     shrink::{Simplified, boundary_counts},
 };
-use passmuster_collectives::{
+use passmuster_plan::{
     algorithms::{Algorithm, Registry},
     collective::{Collective, DType, ReduceOp, Shape},
     plan::{Call, MAX_WORLD},

@@ -2,14 +2,13 @@
 
 use std::{fs, path::Path};
 
-use passmuster::{
+use passmuster_harness::{
     conformance::{
         List,
         manifest::{Manifest, RunsOn, of_list},
     },
     emulator::{Emulator, EmulatorOptions},
 };
-use passmuster_collectives::algorithms::Registry;
 use rstest::rstest;
 
 fn text(path: &str) -> String {
@@ -38,7 +37,7 @@ fn readings_of_the_isa_are_those_at_the_heads_of_modules() {
 #[case("gpus2-merge", List::Merge, Some(2))]
 #[case("gpus4-merge", List::Merge, Some(4))]
 fn manifests_are_those_of_the_lists(#[case] name: &str, #[case] list: List, #[case] gpus: Option<usize>) {
-    let registry = Registry::built_in();
+    let registry = passmuster_harness::registry(passmuster_kernels::catalogue());
     let emulator = Emulator::new(EmulatorOptions::of(&registry));
     let place = gpus.map_or(RunsOn::Emulator(&emulator), RunsOn::Gpus);
     let committed = text(&format!("fixtures/manifests/{name}.toml"));

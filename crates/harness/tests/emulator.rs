@@ -6,14 +6,14 @@ use std::{
     time::Duration,
 };
 
-use passmuster::{
+use passmuster_harness::{
     conformance::{
-        CollectiveCase, Fault, List, MUTANTS, Status, Verdict,
+        CollectiveCase, Fault, List, Status, Verdict,
         runner::{self, Settings},
     },
     emulator::{self, Arithmetic, Emulator, EmulatorOptions, Interleaving, MultimemReduction, Profile, Strategy},
 };
-use passmuster_collectives::{
+use passmuster_plan::{
     algorithms::{Registry, Target},
     collective::{Collective, DType, ReduceOp, reduce_in_order},
     device::DeviceModel,
@@ -25,7 +25,7 @@ use rstest::rstest;
 
 const DEADLINE: Duration = Duration::from_secs(120);
 
-static REGISTRY: LazyLock<Registry> = LazyLock::new(Registry::built_in);
+static REGISTRY: LazyLock<Registry> = LazyLock::new(|| passmuster_harness::registry(passmuster_kernels::catalogue()));
 
 fn emulator(seed: u64) -> Emulator {
     Emulator::new(EmulatorOptions { seed, ..EmulatorOptions::of(&REGISTRY) })
@@ -852,7 +852,7 @@ fn races_before_a_hang_are_told_beside_it() {
 /// If this fails, a race is only a message: nobody sees a number that it makes wrong.
 #[rstest]
 fn what_nothing_orders_is_seen_late(#[values("sync_gpu_scope", "sync_relaxed_end", "sync_flag_before_data")] name: &str) {
-    let mutant = MUTANTS.iter().find(|mutant| mutant.name == name).unwrap();
+    let mutant = REGISTRY.mutants().iter().find(|mutant| mutant.name == name).unwrap();
     let options = EmulatorOptions { library: mutant.library(&REGISTRY), strategy: Strategy::Late, ..EmulatorOptions::default() };
     let verdict = judge(&"all_reduce/two_shot:bf16,sum:w=3:n=1040".parse().unwrap(), &mut Emulator::new(options));
     assert_eq!(verdict.status, Status::Fail, "{verdict:#?}");
@@ -945,7 +945,7 @@ fn a_rank_may_be_ahead(
         failed
     };
     assert_eq!(fails(REGISTRY.library()), [""; 0]);
-    let one_slot = MUTANTS.iter().find(|mutant| mutant.name == one_slot).unwrap();
+    let one_slot = REGISTRY.mutants().iter().find(|mutant| mutant.name == one_slot).unwrap();
     assert_ne!(fails(one_slot.library(&REGISTRY)), [""; 0]);
 }
 

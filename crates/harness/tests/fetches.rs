@@ -2,8 +2,8 @@
 
 use std::{sync::Arc, time::Duration};
 
-use passmuster::emulator::{Emulator, EmulatorOptions, Interleaving, Profile};
-use passmuster_collectives::{
+use passmuster_harness::emulator::{Emulator, EmulatorOptions, Interleaving, Profile};
+use passmuster_plan::{
     machine::{Awaited, Machine, MachineError, Run},
     plan::{BufferSpec, Op, Plan, Region, Role, Script, Step},
 };

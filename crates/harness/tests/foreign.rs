@@ -4,14 +4,14 @@
 
 use std::{fs, path::PathBuf, sync::LazyLock, time::Duration};
 
-use passmuster::{
+use passmuster_harness::{
     conformance::{
         Case, CollectiveCase, Item, List, Status, Verdict, mutants,
         runner::{self, Settings},
     },
     emulator::{self, Emulator, EmulatorOptions, Interleaving, Profile},
 };
-use passmuster_collectives::{
+use passmuster_plan::{
     algorithms::{Algorithm, Foreign, Registry},
     library::Library,
     plan::Build,
@@ -168,7 +168,7 @@ struct Registered {
 }
 
 static REGISTERED: LazyLock<Registered> = LazyLock::new(|| {
-    let registry = Registry::built_in();
+    let registry = passmuster_harness::registry(passmuster_kernels::catalogue());
     let mut library = registry.library();
     let mut all = Vec::new();
     let mut add = |spec: String, kernel: Option<&str>, text: String| {

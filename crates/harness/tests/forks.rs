@@ -6,9 +6,9 @@ use std::{
 };
 
 use half::bf16;
-use passmuster::emulator::{Emulator, EmulatorOptions, Interleaving, Profile};
-use passmuster_collectives::{
-    algorithms::{Registry, TensorParallelFusion, matmul::TensorParallel},
+use passmuster_harness::emulator::{Emulator, EmulatorOptions, Interleaving, Profile};
+use passmuster_plan::{
+    algorithms::{Registry, TensorParallel, TensorParallelFusion},
     collective::{Collective, DType, Layout, Product, ReduceOp, Shape},
     machine::{Machine, MachineError, Run},
     plan::{Arg, BufferSpec, Launch, MatmulCall, NcclCall, Op, Operands, Plan, RankCall, Region, Role, Script, Step, TensorMap},
@@ -17,7 +17,7 @@ use rstest::rstest;
 
 const DEADLINE: Duration = Duration::from_secs(60);
 
-static REGISTRY: LazyLock<Registry> = LazyLock::new(Registry::built_in);
+static REGISTRY: LazyLock<Registry> = LazyLock::new(|| passmuster_harness::registry(passmuster_kernels::catalogue()));
 
 fn data(at: u64) -> Region {
     Region::new("data", at, 16)
@@ -201,7 +201,7 @@ fn emulated(half: TensorParallelFusion) -> impl Iterator<Item = &'static dyn Ten
         TensorParallelFusion::Gather => "pull",
         TensorParallelFusion::Scatter => "fused",
     };
-    half.algorithms().iter().copied().filter(move |algorithm| algorithm.name() != pulls)
+    REGISTRY.products(half).map(|algorithm| &**algorithm).filter(move |algorithm| algorithm.name() != pulls)
 }
 
 fn buffers(half: TensorParallelFusion, product: &Product, world: u32) -> [BufferSpec; 3] {
@@ -363,7 +363,7 @@ fn with_less_synchronisation(ops: &[Op]) -> Vec<(String, Vec<Op>)> {
 #[case::fused_gather(TensorParallelFusion::Gather, "fused", 15)]
 #[case::chunked_scatter(TensorParallelFusion::Scatter, "chunked", 16)]
 fn less_synchronisation_is_caught(#[case] half: TensorParallelFusion, #[case] name: &str, #[case] count: usize) {
-    let algorithm = half.find(name).unwrap();
+    let algorithm = &**REGISTRY.product(half, name).unwrap();
     let plan = plan_with_stand_ins(half, algorithm, &SMALL, 3);
     let mutants = with_less_synchronisation(&plan.ranks[1]);
     assert_eq!(mutants.len(), count);
@@ -379,7 +379,7 @@ fn kernels_of_products_run_here_as_they_ship() {
     for (half, name) in
         [(TensorParallelFusion::Gather, "pull"), (TensorParallelFusion::Gather, "fused"), (TensorParallelFusion::Scatter, "fused")]
     {
-        let algorithm = half.find(name).unwrap();
+        let algorithm = &**REGISTRY.product(half, name).unwrap();
         let ran = run_product(half, algorithm, &SMALL, plan(half, algorithm, &SMALL, 2), 0);
         assert!(ran.is_ok(), "{half}/{name}: {ran:?}");
     }

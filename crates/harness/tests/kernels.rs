@@ -2,25 +2,28 @@
 
 use std::sync::{Arc, LazyLock};
 
-use passmuster::{
-    conformance::{InputClass, MUTANTS, Payload, Transform},
+use passmuster_emulator::{
+    execution::{Grid, Program, Shape},
+    memory::{Address, Init, Memory, Owner},
+};
+use passmuster_harness::{
+    conformance::{InputClass, Payload, Transform},
     emulator::limits,
 };
-use passmuster_collectives::{
-    algorithms::{Registry, entry, reduction},
+use passmuster_plan::{
+    algorithms::{
+        Registry,
+        kit::{self, entry},
+    },
     collective::{DType, Element, ReduceOp, reduce_in_order},
     device::DeviceModel,
     plan::{Build, MAX_WORLD},
     with_element,
 };
-use passmuster_emulator::{
-    execution::{Grid, Program, Shape},
-    memory::{Address, Init, Memory, Owner},
-};
 use passmuster_ptx as ptx;
 use rstest::rstest;
 
-static REGISTRY: LazyLock<Registry> = LazyLock::new(Registry::built_in);
+static REGISTRY: LazyLock<Registry> = LazyLock::new(|| passmuster_harness::registry(passmuster_kernels::catalogue()));
 
 fn shape(blocks: u32, threads: u32) -> Shape {
     Shape { grid: [blocks, 1, 1], block: [threads, 1, 1], cluster: None, dynamic_shared: 0, registers: None }
@@ -205,8 +208,7 @@ fn every_entry_gives_the_reference(
     // Pre-multiplied sums are sums to it: whole cases multiply.
     for (dtype, op) in reductions.filter(|(_, op)| *op != ReduceOp::PremulSum) {
         let payload = Payload { class, dtype, world: 3, seed: 5, call: 1, transform: Transform::None };
-        let mut group =
-            group(&module, algorithm == "two_shot", &payload, count, reduction::argument(REGISTRY.module(&path).unwrap(), dtype, op));
+        let mut group = group(&module, algorithm == "two_shot", &payload, count, kit::argument(REGISTRY.module(&path).unwrap(), dtype, op));
         all_reduce(&mut group, &entry(REGISTRY.module(&path).unwrap(), dtype, op), 1, 256);
         with_element!(dtype, T => {
             let inputs: Vec<Vec<T>> = (0..3).map(|rank| payload.elements::<T>(rank, 0..count)).collect();
@@ -228,7 +230,7 @@ fn every_entry_gives_the_reference(
 fn every_mutant_runs() {
     let mut ran = 0;
     // Those that other collectives show may leave the memory of an all-reduce; whole cases run them.
-    for mutant in MUTANTS.iter().filter(|mutant| mutant.shown_by == mutant.module && mutant.half().is_none()) {
+    for mutant in REGISTRY.mutants().iter().filter(|mutant| mutant.shown_by == mutant.module && mutant.half().is_none()) {
         let module = Arc::new(ptx::parse(mutant.ptx).unwrap());
         let entries = module.entries().map(|entry| entry.name.clone());
         // Those of multimem, of pushes, of Lamport packs and of other collectives, and the entries `any`, take other arguments; whole cases run them.

@@ -2,7 +2,7 @@
 
 use std::{collections::BTreeSet, time::Duration};
 
-use passmuster::{
+use passmuster_harness::{
     emulator::{Emulator, EmulatorOptions},
     ledger::{
         Form, Inputs, Session,

@@ -7,16 +7,16 @@ use std::{
     time::Duration,
 };
 
-use passmuster::{
+use passmuster_harness::{
     conformance::{
         Case, CollectiveCase, InputClass, List, Status, Verdict,
-        mutants::{self, Defect, Derived, Mutant, MutantKind},
+        mutants::{self, Defect, Derived},
         runner::Settings,
     },
     emulator::{Emulator, EmulatorOptions, Interleaving, Strategy},
 };
-use passmuster_collectives::{
-    algorithms::{Registry, Target, TensorParallelFusion},
+use passmuster_plan::{
+    algorithms::{Mutant, MutantKind, Registry, Target, TensorParallelFusion},
     collective::{Collective, DType, Shape},
     library::Library,
     machine::Machine,
@@ -25,7 +25,7 @@ use passmuster_collectives::{
 use passmuster_ptx as ptx;
 use rstest::rstest;
 
-static REGISTRY: LazyLock<Registry> = LazyLock::new(Registry::built_in);
+static REGISTRY: LazyLock<Registry> = LazyLock::new(|| passmuster_harness::registry(passmuster_kernels::catalogue()));
 
 /// Schedules that a mutant gets: as many as `cargo xtask mutants` gives.
 const SCHEDULES: u64 = 8;
@@ -134,7 +134,7 @@ fn rules_say_what_they_do() {
 #[test]
 fn every_equivalent_mutant_exists_and_has_a_reason() {
     let all = mutants::derived(&REGISTRY);
-    for equivalent in mutants::equivalents().expect("the file can be read") {
+    for equivalent in mutants::equivalents(&REGISTRY).expect("the file can be read") {
         let sites = all.iter().filter(|mutant| mutant.site == equivalent.site).count();
         assert_eq!(sites, 1, "mutants at `{}`: the kernel has other places than when the reason was given", equivalent.site);
         assert!(!equivalent.reason.is_empty(), "{}", equivalent.site);
@@ -161,8 +161,8 @@ fn every_mutant_is_ptx() {
 /// If this fails, a planted bug of synchronisation is judged on cases that do not run the entry it is in, and passes.
 #[test]
 fn planted_mutants_are_run_by_their_cases() {
-    let planted = mutants::MUTANTS.iter().filter(|mutant| mutant.kind == MutantKind::Sync && mutant.half().is_none());
-    let is_run = |mutant: &Mutant| mutant.sync_cases(&REGISTRY).iter().any(|case| mutant.is_reached_by(&REGISTRY, case));
+    let planted = REGISTRY.mutants().iter().filter(|mutant| mutant.kind == MutantKind::Sync && mutant.half().is_none());
+    let is_run = |mutant: &Mutant| mutants::sync_cases_of(&REGISTRY, mutant).iter().any(|case| mutants::reaches(&REGISTRY, case, mutant));
     assert_eq!(planted.filter(|mutant| !is_run(mutant)).map(|mutant| mutant.name).collect::<Vec<_>>(), [""; 0]);
 }
 
@@ -185,9 +185,9 @@ fn kernels_pass_the_cases_of_their_mutants(#[case] schedules: Range<u64>) {
 /// What a mutant of synchronisation is judged on by the command, then small cases of the merge list that reach the kernel, those with most ranks first.
 fn cases_for(mutant: &Mutant) -> Vec<Case> {
     static MERGE: LazyLock<Vec<CollectiveCase>> = LazyLock::new(|| List::Merge.cases(&REGISTRY, 0));
-    let reaching = MERGE.iter().filter(|case| case.calls.is_empty() && mutant.is_reached_by(&REGISTRY, case)).cloned().collect();
+    let reaching = MERGE.iter().filter(|case| case.calls.is_empty() && mutants::reaches(&REGISTRY, case, mutant)).cloned().collect();
     let own = match mutant.kind {
-        MutantKind::Sync => mutant.sync_cases(&REGISTRY),
+        MutantKind::Sync => mutants::sync_cases_of(&REGISTRY, mutant),
         MutantKind::Value => Vec::new(),
     };
     own.into_iter().chain(mutants::small(reaching)).map(Case::from).collect()
@@ -200,7 +200,7 @@ fn missed(kind: MutantKind, strategies: &[Strategy]) -> Vec<&'static str> {
         let mut found = |case: &Case, strategy| judge_under(Interleaving { strategy, seed: 0 }, case, &mut machine).status.is_finding();
         !cases_for(mutant).iter().take(120).any(|case| strategies.iter().any(|strategy| found(case, *strategy)))
     };
-    let planted = mutants::MUTANTS.iter().filter(|mutant| mutant.kind == kind && mutant.half().is_none());
+    let planted = REGISTRY.mutants().iter().filter(|mutant| mutant.kind == kind && mutant.half().is_none());
     planted.filter(is_missed).map(|mutant| mutant.name).collect()
 }
 
@@ -219,7 +219,7 @@ fn synchronisation_mutants_are_caught() {
 /// If this fails, a bug of synchronisation goes unseen.
 #[test]
 fn a_sample_of_the_mutants_is_caught() {
-    let equivalents = mutants::equivalents().unwrap();
+    let equivalents = mutants::equivalents(&REGISTRY).unwrap();
     let mut all = mutants::derived(&REGISTRY);
     all.retain(|mutant| {
         TensorParallelFusion::of(&mutant.module).is_none()
@@ -306,7 +306,7 @@ fn stores_of_lamport_packs_that_are_left_out_or_weak_are_found(
 /// the command has all of them.
 #[rstest]
 fn equivalent_mutants_are_not_caught(#[values(0, 4)] part: usize) {
-    let equivalents = mutants::equivalents().unwrap();
+    let equivalents = mutants::equivalents(&REGISTRY).unwrap();
     let all = mutants::derived(&REGISTRY).into_iter().filter(|mutant| equivalents.iter().any(|known| known.site == mutant.site));
     let is_caught = |mutant: &Derived| match TensorParallelFusion::of(&mutant.module) {
         None => is_finding(mutant, SCHEDULES_OF_EQUIVALENTS),

@@ -6,14 +6,14 @@ use std::{
     time::Duration,
 };
 
-use passmuster::{
+use passmuster_harness::{
     conformance::{
         CollectiveCase, List, Status, Verdict,
         runner::{self, Settings},
     },
     emulator::{Emulator, EmulatorOptions, Interleaving},
 };
-use passmuster_collectives::{
+use passmuster_plan::{
     algorithms::{Registry, Target},
     collective::{Collective, DType, ReduceOp, Shape},
     machine::{Machine, MachineError, MachineInfo, Run},
@@ -22,7 +22,7 @@ use passmuster_collectives::{
 
 const DEADLINE: Duration = Duration::from_secs(60);
 
-static REGISTRY: LazyLock<Registry> = LazyLock::new(Registry::built_in);
+static REGISTRY: LazyLock<Registry> = LazyLock::new(|| passmuster_harness::registry(passmuster_kernels::catalogue()));
 
 /// A machine whose scripts are as a change leaves them.
 struct Changed(Emulator, fn(&mut Plan));
@@ -210,7 +210,7 @@ fn ranks_of_one_index_call_the_library_together() {
 fn a_rank_goes_on_before_others_have_their_results_and_after() {
     let mut ends = BTreeSet::new();
     for seed in 0..40 {
-        let options = EmulatorOptions { profile: passmuster::emulator::Profile::Off, ..EmulatorOptions::default() };
+        let options = EmulatorOptions { profile: passmuster_harness::emulator::Profile::Off, ..EmulatorOptions::default() };
         let mut machine = Emulator::new(options);
         machine.set_interleaving(Interleaving::nth(seed, 0));
         let group = opened(&mut machine);

@@ -6,11 +6,11 @@
 //! earlier records can no longer be compared, and kernels that passed would now fail, or the other way round. That is never an accident
 //! to be accepted with `cargo insta accept`: it is a new version of the contract or of the inputs, and has to say so.
 
-use passmuster::conformance::{Expected, InputClass, Payload, Transform, oracle, report::table};
-use passmuster_collectives::{
+use passmuster_harness::conformance::{Expected, InputClass, Payload, Transform, oracle, report::table};
+use passmuster_plan::{
     collective::{DType, Element, ReduceOp},
     contract::Contract,
-    kernels::fnv1a64,
+    modules::fnv1a64,
     with_element,
 };
 
@@ -86,7 +86,7 @@ fn the_reference_has_not_changed() {
 /// How many of 4096 bf16 sums over eight ranks come out otherwise when the sum starts at another rank, for each of those.
 fn changed_by_rotation(class: InputClass) -> Vec<usize> {
     use half::bf16;
-    use passmuster_collectives::collective::reduce_in_order;
+    use passmuster_plan::collective::reduce_in_order;
     let payload = payload(DType::BF16, 8, class);
     (1..8)
         .map(|by| {

@@ -8,14 +8,15 @@ use std::{
     sync::{Arc, LazyLock},
 };
 
-use passmuster_collectives::{
-    algorithms::{self, Algorithm, Protocol, Registry, Target, auto},
+use passmuster_kernels::auto;
+use passmuster_plan::{
+    algorithms::{Algorithm, Protocol, Registry, Target},
     collective::{self, Collective, Counts, DType, ReduceOp},
     plan::{BufferSpec, Build, Call, Launch, MAX_RANKS, Op, Plan, RankCall, Region, Role},
 };
 use proptest::prelude::*;
 
-static REGISTRY: LazyLock<Registry> = LazyLock::new(Registry::built_in);
+static REGISTRY: LazyLock<Registry> = LazyLock::new(|| passmuster_harness::registry(passmuster_kernels::catalogue()));
 
 /// What varies from call to call.
 #[derive(Clone, Copy, Debug)]
@@ -244,7 +245,7 @@ fn every_entry_is_in_the_embedded_kernels() {
         let mut planned = 0;
         for dtype in DType::ALL {
             for &op in algorithm.collective().operators() {
-                let algorithm = algorithms::with_premul(algorithm, op);
+                let algorithm = REGISTRY.for_operator(algorithm, op);
                 for (build, world) in [(Build::Release, 4), (Build::Checked, 4), (Build::Release, MAX_RANKS as u32)] {
                     let (_, call) = Shape::new(dtype, op, world, 100).of(algorithm.collective()).call();
                     if algorithm.supports(&call).is_ok() {
@@ -265,7 +266,7 @@ fn names_are_unique_and_workspaces_carry_them() {
     for algorithm in REGISTRY.algorithms() {
         assert!(names.insert((algorithm.collective(), algorithm.name())), "two algorithms are called {}", algorithm.name());
         let mut buffers = BTreeSet::new();
-        for buffer in algorithms::with_premul(algorithm, ReduceOp::PremulSum).workspace(DType::F32, 8, 4096) {
+        for buffer in REGISTRY.for_operator(algorithm, ReduceOp::PremulSum).workspace(DType::F32, 8, 4096) {
             assert!(buffer.name.starts_with(&format!("{}.", algorithm.name())), "{} of {}", buffer.name, algorithm.name());
             assert!(buffers.insert(buffer.name.clone()), "two buffers are called {}", buffer.name);
         }

@@ -7,9 +7,10 @@ use std::{
     sync::{Arc, LazyLock},
 };
 
-use passmuster::emulator::{Emulator, EmulatorOptions, Interleaving};
-use passmuster_collectives::{
-    algorithms::{self, Algorithm, Registry, Target, all_gather, all_reduce, reduce_scatter},
+use passmuster_harness::emulator::{Emulator, EmulatorOptions, Interleaving};
+use passmuster_kernels::{all_gather, all_reduce, reduce_scatter};
+use passmuster_plan::{
+    algorithms::{Algorithm, Registry, Target},
     collective::{Collective, Counts, DType, ReduceOp, Shape},
     machine::{Machine, MachineError},
     plan::{Op, Plan, RankCall, Region, Script, Step},
@@ -18,7 +19,7 @@ use passmuster_collectives::{
 use rounds::{DEADLINE, round, start};
 use rstest::rstest;
 
-static REGISTRY: LazyLock<Registry> = LazyLock::new(Registry::built_in);
+static REGISTRY: LazyLock<Registry> = LazyLock::new(|| passmuster_harness::registry(passmuster_kernels::catalogue()));
 
 fn emulator() -> Emulator {
     Emulator::new(EmulatorOptions::of(&REGISTRY))
@@ -69,8 +70,8 @@ fn calls_in_flight_share_no_signals() {
 fn pre_multiplied_sums_have_channels_of_their_own() {
     let (dtype, world, op) = (DType::F32, 2, ReduceOp::PremulSum);
     let one_shot: Arc<dyn Algorithm> = Arc::new(all_reduce::OneShot);
-    let multiplying = algorithms::with_premul(&one_shot, op);
-    for (algorithm, expected) in [(multiplying, Ok(())), (one_shot.clone(), Err("one_shot.products"))] {
+    let multiplying = REGISTRY.for_operator(&one_shot, op);
+    for (algorithm, expected) in [(multiplying.clone(), Ok(())), (one_shot.clone(), Err("one_shot.products"))] {
         let mut machine = emulator();
         let channels = [Channels { algorithm, world, dtype, bytes: 16, count: 1 }];
         let mut pool = SymmetricPool::open(&mut machine, world, 4096, &channels).unwrap();
@@ -81,7 +82,7 @@ fn pre_multiplied_sums_have_channels_of_their_own() {
         let factor = Some(0.25f32.to_bits().into());
         let (collective, output_of) = (Collective::AllReduce, output.clone());
         let call = RankCall { collective, dtype, op, count: 4, root: 0, factor, parts: None, input, output: output_of };
-        let started = pool.start(&one_shot, &call, world, &Target { waiting_blocks: 4, ..Target::default() });
+        let started = pool.start(&multiplying, &call, world, &Target { waiting_blocks: 4, ..Target::default() });
         let ran = started.map(|call| {
             let step = Step::Enqueue { group: pool.group(), stream: 0, plan: call.plan().clone() };
             machine.run(&Script { steps: vec![step] }, DEADLINE).unwrap();

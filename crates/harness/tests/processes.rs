@@ -12,15 +12,15 @@ use std::{
 };
 
 use libtest_mimic::{Arguments, Failed, Trial};
-use passmuster::{
+use passmuster_bootstrap::{Bootstrap, own};
+use passmuster_harness::{
     conformance::{
         CollectiveCase, List, Status, Verdict,
         runner::{self, Settings},
     },
     emulator::{Emulator, EmulatorOptions, Interleaving, Profile, RankEmulator, Strategy},
 };
-use passmuster_bootstrap::{Bootstrap, own};
-use passmuster_collectives::{
+use passmuster_plan::{
     algorithms::{Registry, Target},
     collective::{Collective, DType, ReduceOp},
     library::Library,
@@ -30,7 +30,7 @@ use passmuster_collectives::{
 use rustix::process::{Resource, Rlimit, setrlimit};
 use serde::{Deserialize, Serialize};
 
-static REGISTRY: LazyLock<Registry> = LazyLock::new(Registry::built_in);
+static REGISTRY: LazyLock<Registry> = LazyLock::new(|| passmuster_harness::registry(passmuster_kernels::catalogue()));
 
 /// Set in a rank's process: what it does.
 const PART: &str = "PASSMUSTER_TEST_RANK";

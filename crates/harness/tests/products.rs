@@ -5,18 +5,18 @@ use std::{
     time::Duration,
 };
 
-use passmuster::{
+use passmuster_harness::{
     conformance::{Case, List, Status, Verdict, runner::Settings},
     emulator::{Arithmetic, Emulator, EmulatorOptions, TensorCores},
 };
-use passmuster_collectives::{
+use passmuster_plan::{
     algorithms::Registry,
     machine::{Deferred, Machine, MachineError, MachineInfo, Run},
     plan::{BufferSpec, Op, Plan, Region, Script, Step},
 };
 use rstest::rstest;
 
-static REGISTRY: LazyLock<Registry> = LazyLock::new(Registry::built_in);
+static REGISTRY: LazyLock<Registry> = LazyLock::new(|| passmuster_harness::registry(passmuster_kernels::catalogue()));
 
 fn judge(case: &Case, machine: &mut dyn Machine) -> Verdict {
     case.judge(machine, &Settings { registry: &REGISTRY, deadline: Duration::from_secs(60), shared_pads: false, progress: &|_| {} })
@@ -30,7 +30,7 @@ fn judged(id: &str) -> Verdict {
 fn the_smoke_list_passes() {
     let mut machine = Emulator::new(EmulatorOptions::of(&REGISTRY));
     let (mut passed, mut too_large) = (0, Vec::new());
-    for case in List::Smoke.products(0) {
+    for case in List::Smoke.products(&REGISTRY, 0) {
         let case = Case::from(case);
         let verdict = judge(&case, &mut machine);
         if verdict.status == Status::NotSupported {

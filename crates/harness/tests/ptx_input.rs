@@ -7,12 +7,12 @@ use std::{
     time::{Duration, Instant},
 };
 
-use passmuster::emulator::limits;
-use passmuster_collectives::device::DeviceModel;
 use passmuster_emulator::{
     execution::{Grid, Program, Shape},
     memory::{Init, Memory, Owner},
 };
+use passmuster_harness::emulator::limits;
+use passmuster_plan::device::DeviceModel;
 use passmuster_ptx as ptx;
 use proptest::{prelude::*, sample::Index};
 use rstest::rstest;

@@ -10,7 +10,11 @@ use std::{
 };
 
 use libtest_mimic::{Arguments, Failed, Trial};
-use passmuster::{
+use passmuster_bootstrap::{
+    Bootstrap, Event, Rank,
+    own::{self, Launched},
+};
+use passmuster_harness::{
     conformance::{
         CollectiveCase, Status,
         ranks::{
@@ -23,18 +27,14 @@ use passmuster::{
     },
     emulator::{Emulator, EmulatorOptions},
 };
-use passmuster_bootstrap::{
-    Bootstrap, Event, Rank,
-    own::{self, Launched},
-};
-use passmuster_collectives::{
+use passmuster_plan::{
     algorithms::Registry,
     machine::{Machine, MachineError, MachineInfo, Run},
     plan::{BufferSpec, Plan, Region, Role, Script},
 };
 use rustix::process::{Signal, getpid, kill_process};
 
-static REGISTRY: LazyLock<Registry> = LazyLock::new(Registry::built_in);
+static REGISTRY: LazyLock<Registry> = LazyLock::new(|| passmuster_harness::registry(passmuster_kernels::catalogue()));
 
 /// Set in a rank: what becomes of rank 1 when it is to run something.
 const ROLE: &str = "PASSMUSTER_TEST_ROLE";
@@ -291,8 +291,8 @@ fn what_a_rank_refuses_is_the_machine_s_error() {
     let [got, expected] = [&mut processes as &mut dyn Machine, &mut alone].map(|machine| {
         let beyond = Region::new("words", 60, 8);
         let other = Region::new("other", 0, 4);
-        let plan = Plan::per_rank("fill", 2, |_| vec![passmuster_collectives::plan::Op::Fill { region: other.clone(), byte: 1 }]);
-        let steps = vec![passmuster_collectives::plan::Step::Enqueue { group: 0, stream: 0, plan: plan.into() }];
+        let plan = Plan::per_rank("fill", 2, |_| vec![passmuster_plan::plan::Op::Fill { region: other.clone(), byte: 1 }]);
+        let steps = vec![passmuster_plan::plan::Step::Enqueue { group: 0, stream: 0, plan: plan.into() }];
         (
             machine.read(0, 1, &Region::new("words", 8, 4)),
             machine.read(0, 1, &beyond),

@@ -8,15 +8,16 @@ use std::{
     time::Duration,
 };
 
-use passmuster::{
+use passmuster_harness::{
     conformance::{
         Case, CollectiveCase, Status, Verdict,
         runner::{self, Settings},
     },
     emulator::{Emulator, EmulatorOptions, Interleaving, Profile},
 };
-use passmuster_collectives::{
-    algorithms::{Holders, Registry},
+use passmuster_kernels::Holders;
+use passmuster_plan::{
+    algorithms::Registry,
     collective::Collective,
     machine::{Machine, MachineError, Run},
     plan::{BufferSpec, Departure, Op, Plan, Region, Role, Script, Step},
@@ -25,7 +26,7 @@ use rstest::rstest;
 
 const DEADLINE: Duration = Duration::from_secs(120);
 
-static REGISTRY: LazyLock<Registry> = LazyLock::new(Registry::built_in);
+static REGISTRY: LazyLock<Registry> = LazyLock::new(|| passmuster_harness::registry(passmuster_kernels::catalogue()));
 
 fn in_profile(profile: Profile) -> Emulator {
     Emulator::new(EmulatorOptions { profile, ..EmulatorOptions::of(&REGISTRY) })

@@ -13,7 +13,7 @@ use std::{
 };
 
 use libtest_mimic::{Arguments, Failed, Trial};
-use passmuster::{
+use passmuster_harness::{
     conformance::{
         CollectiveCase, Status, Verdict,
         process::{CANNOT_RUN, FAREWELL, say},
@@ -23,12 +23,12 @@ use passmuster::{
     },
     emulator::{Emulator, EmulatorOptions},
 };
-use passmuster_collectives::{
+use passmuster_plan::{
     algorithms::Registry,
     machine::{Blamed, How, MachineInfo},
 };
 
-static REGISTRY: LazyLock<Registry> = LazyLock::new(Registry::built_in);
+static REGISTRY: LazyLock<Registry> = LazyLock::new(|| passmuster_harness::registry(passmuster_kernels::catalogue()));
 
 /// Bytes of a long answer: more than is kept of a line of log.
 const LONG: usize = 3 << 20;

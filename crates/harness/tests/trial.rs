@@ -4,14 +4,14 @@
 
 use std::{fs, path::PathBuf, sync::LazyLock, time::Duration};
 
-use passmuster::{
+use passmuster_harness::{
     conformance::{
         CollectiveCase, List, Status, Verdict, mutants,
         runner::{self, Settings},
     },
     emulator::{Emulator, EmulatorOptions},
 };
-use passmuster_collectives::{
+use passmuster_plan::{
     algorithms::{Algorithm, Foreign, Registry},
     library::Library,
     plan::Build,
@@ -51,7 +51,7 @@ const ALGORITHMS: [Judged; 20] = [
 ];
 
 static KNOWN: LazyLock<(Registry, Library)> = LazyLock::new(|| {
-    let registry = Registry::built_in();
+    let registry = passmuster_harness::registry(passmuster_kernels::catalogue());
     let mut library = registry.library();
     let mut all = Vec::new();
     for (name, folder, spec, ptx, entry) in ALGORITHMS {

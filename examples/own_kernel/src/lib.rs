@@ -2,20 +2,20 @@
 
 #![forbid(unsafe_code)]
 
-use passmuster_collectives::{
+use passmuster::{
     algorithms::{
         Algorithm, Registry, Target,
         kit::{THREADS, blocks_for, launch, plan_name, reduction, staging, sync_argument, synchronisation},
     },
     collective::{Collective, DType},
     contract::Contract,
-    kernels::Module,
+    modules::Module,
     plan::{Arg, BufferSpec, Call, Op, Plan, Role},
 };
 
 /// passmuster's algorithms, and ours.
 pub fn registry() -> Registry {
-    Registry::built_in().algorithm(Mine)
+    passmuster::registry().algorithm(Mine)
 }
 
 /// Copy the input aside, then pull everything, one element a thread.

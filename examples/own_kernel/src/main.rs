@@ -5,5 +5,5 @@
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
-    passmuster_cli::main(own_kernel::registry())
+    passmuster::cli::main(own_kernel::registry())
 }

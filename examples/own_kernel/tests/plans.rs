@@ -1,6 +1,6 @@
 //! What the plan is, and that it is one for whatever call there is.
 
-use passmuster_collectives::{
+use passmuster::{
     algorithms::{Algorithm, Target},
     collective::{Collective, DType, ReduceOp, Shape},
     plan::{Call, Launch, Op, Plan},

@@ -2,6 +2,7 @@
 
 use std::{collections::BTreeSet, time::Duration};
 
+use passmuster::{algorithms::Algorithm, collective::Collective};
 use passmuster::{
     cargo_test::judge,
     conformance::{
@@ -11,7 +12,6 @@ use passmuster::{
     emulator::{Emulator, EmulatorOptions},
     strategies,
 };
-use passmuster_collectives::{algorithms::Algorithm, collective::Collective};
 use proptest::prelude::*;
 
 fn calls() -> impl Strategy<Value = CollectiveCase> {

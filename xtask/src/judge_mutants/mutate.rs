@@ -96,7 +96,8 @@ pub(super) fn modules_of_tests(text: &str) -> anyhow::Result<Vec<String>> {
     Ok(file.items.into_iter().filter_map(name).collect())
 }
 
-/// What of a file is mutated, as tokens: without comments, layout and tests. A test that is added beside the code changes nothing.
+/// What of a file is mutated, as tokens: without comments, layout, tests and imports. A test that is added beside the code changes nothing, nor does a crate
+/// that is renamed.
 ///
 /// # Errors
 /// The text is no Rust.
@@ -104,10 +105,13 @@ pub(super) fn code(text: &str) -> anyhow::Result<String> {
     let file = syn::parse_file(text).context("cannot be parsed")?;
     let mut code = text.to_owned();
     for item in file.items.iter().rev() {
-        if let Item::Mod(module) = item
-            && is_of_tests(&module.attrs)
-        {
-            code.replace_range(module.span().byte_range(), "");
+        let is_left_out = match item {
+            Item::Mod(module) => is_of_tests(&module.attrs),
+            Item::Use(_) => true,
+            _ => false,
+        };
+        if is_left_out {
+            code.replace_range(item.span().byte_range(), "");
         }
     }
     let tokens = code.parse::<TokenStream>().map_err(|error| anyhow!("cannot be read as tokens: {error}"))?;
@@ -560,12 +564,13 @@ mod tests {
 
     /// If this fails, a test or a comment that is added makes the record stale, or a change of the code does not.
     #[test]
-    fn code_is_without_comments_and_tests() {
+    fn code_is_without_comments_tests_and_imports() {
         let text = "//! A file.\n/// A function.\nfn f(a: u8) -> u8 {\n    a + 1 // Why.\n}\n#[cfg(test)]\nmod tests { fn g() {} }\n";
         let of = |text: &str| code(text).unwrap();
         assert_eq!(of(text), of("fn f(a: u8) -> u8 { a + 1 }"));
         assert_eq!(of(text), of(&text.replace("A function.", "Another.").replace("fn g() {}", "fn h() {}")));
         assert_ne!(of(text), of(&text.replace("a + 1", "a + 2")));
+        assert_eq!(of("use a::b;\nfn f() {}"), of("use c::b;\nfn f() {}"));
         assert_ne!(of("#[inline]\nfn f() {}"), of("fn f() {}"));
     }
 

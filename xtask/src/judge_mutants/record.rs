@@ -268,7 +268,7 @@ impl Source {
     }
 }
 
-/// The hash of a file's code: comments and tests do not count.
+/// The hash of a file's code: comments, tests and imports do not count.
 ///
 /// # Errors
 /// It is no Rust.

@@ -31,7 +31,7 @@ const fn of(package: &'static str, test: &'static str) -> Suite {
 }
 
 /// The packages that have targets, and their folders.
-pub(super) const PACKAGES: [(&str, &str); 2] = [("passmuster-emulator", "crates/emulator/"), ("passmuster", "crates/harness/")];
+pub(super) const PACKAGES: [(&str, &str); 2] = [("passmuster-emulator", "crates/emulator/"), ("passmuster-harness", "crates/harness/")];
 
 const EMULATOR: &str = PACKAGES[0].0;
 const HARNESS: &str = PACKAGES[1].0;
@@ -152,7 +152,7 @@ mod tests {
     #[test]
     fn modules_are_named() {
         assert_eq!(module_of("crates/emulator/src/races/mod.rs"), ("passmuster-emulator", "races".into()));
-        assert_eq!(module_of("crates/harness/src/conformance/oracle.rs"), ("passmuster", "conformance::oracle".into()));
+        assert_eq!(module_of("crates/harness/src/conformance/oracle.rs"), ("passmuster-harness", "conformance::oracle".into()));
     }
 
     /// If this fails, a target was moved and nobody mutates it.

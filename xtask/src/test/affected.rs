@@ -78,7 +78,7 @@ enum Run {
     Package(&'static str),
     /// Tests in a package's test target, by nextest's filter expression: all of them if it is empty.
     Target { package: &'static str, target: &'static str, only: &'static str },
-    /// The test target that the changed file is, `crates/FOLDER/tests/TARGET.rs`, or all of its package if it is a part of several.
+    /// The test target that the changed file is, `crates/FOLDER/tests/TARGET.rs` or `tests/TARGET.rs`, or all of its package if it is a part of several.
     OwnTarget,
     /// What [`KERNELS`] has.
     Kernels,
@@ -106,11 +106,11 @@ const LIB: &str = "lib";
 
 /// Tests that judge kernels: every entry on the emulator, the plans that launch them, each algorithm's smoke list, and what mutants and their cases must be.
 const KERNELS: &[Run] = &[
-    target("passmuster", "kernels"),
-    target("passmuster", "plans"),
-    target("passmuster", "products"),
-    Run::Target { package: "passmuster", target: "emulator", only: "test(/smoke_list/)" },
-    Run::Target { package: "passmuster", target: "mutants", only: "test(/^every_/) | test(/^planted_mutants_are_run/)" },
+    target("passmuster-harness", "kernels"),
+    target("passmuster-harness", "plans"),
+    target("passmuster-harness", "products"),
+    Run::Target { package: "passmuster-harness", target: "emulator", only: "test(/smoke_list/)" },
+    Run::Target { package: "passmuster-harness", target: "mutants", only: "test(/^every_/) | test(/^planted_mutants_are_run/)" },
     Run::Step(Step::Ptx),
 ];
 
@@ -125,8 +125,8 @@ const RULES: &[Rule] = &[
         paths: &["docs/reference/case-ids.md", "docs/reference/record-schema.md"],
         runs: &[
             target("xtask", "documents"),
-            target("passmuster", "documents"),
-            target("passmuster", LIB),
+            target("passmuster-harness", "documents"),
+            target("passmuster-harness", LIB),
             target("passmuster-bench", "bench"),
         ],
         leaves: "",
@@ -134,7 +134,7 @@ const RULES: &[Rule] = &[
     },
     Rule {
         paths: &["docs/reference/specification.schema.json"],
-        runs: &[target("passmuster-cli", "specification"), target("xtask", "documents")],
+        runs: &[target("passmuster", "specification"), target("xtask", "documents")],
         leaves: "",
         why: "a test compares it with the code",
     },
@@ -158,20 +158,20 @@ const RULES: &[Rule] = &[
     },
     Rule {
         paths: &["docs/**", "**/*.md", "LICENSE-*"],
-        runs: &[target("xtask", "documents"), target("passmuster", "documents")],
+        runs: &[target("xtask", "documents"), target("passmuster-harness", "documents")],
         leaves: "",
         why: "people read them; links and readings of the ISA are checked",
     },
     // Kernels. A test of each algorithm's smoke list runs them.
     Rule {
         paths: &["kernels/common/**", "kernels/conformance/**", "kernels/ptx/conformance/**"],
-        runs: &[Run::Dependents("passmuster-collectives"), Run::Step(Step::Ptx)],
+        runs: &[Run::Dependents("passmuster-kernels"), Run::Dependents("passmuster-harness"), Run::Step(Step::Ptx)],
         leaves: "",
         why: "all kernels include or follow them, and every case is filled and compared by them",
     },
     Rule {
         paths: &["kernels/*/multimem*", "kernels/ptx/*/multimem*"],
-        runs: &[Run::Kernels, Run::Target { package: "passmuster", target: "emulator", only: "test(/multimem/)" }],
+        runs: &[Run::Kernels, Run::Target { package: "passmuster-harness", target: "emulator", only: "test(/multimem/)" }],
         leaves: NOT_OF_KERNELS,
         why: "a kernel runs in the cases of its algorithm, and those of multimem have lists of their own",
     },
@@ -184,7 +184,7 @@ const RULES: &[Rule] = &[
     // Fixtures.
     Rule {
         paths: &["fixtures/records/ledger.json", "fixtures/records/litmus.json"],
-        runs: &[target("passmuster", LIB), target("passmuster", "ledger")],
+        runs: &[target("passmuster-harness", LIB), target("passmuster-harness", "ledger")],
         leaves: "",
         why: "unit tests read them",
     },
@@ -193,9 +193,9 @@ const RULES: &[Rule] = &[
         runs: &[
             target("passmuster-bench", "browser"),
             target("passmuster-bench", "records"),
-            target("passmuster-cli", "bench"),
-            target("passmuster-cli", "records"),
-            target("passmuster-cli", "bin"),
+            target("passmuster", "bench"),
+            target("passmuster", "records"),
+            target("passmuster-cli", LIB),
             target("xtask", "documents"),
         ],
         leaves: "",
@@ -203,37 +203,32 @@ const RULES: &[Rule] = &[
     },
     Rule {
         paths: &["fixtures/mutants/**"],
-        runs: &[target("passmuster", "mutants"), target("passmuster-ptx", LIB), Run::Step(Step::Ptx)],
+        runs: &[Run::Dependents("passmuster-kernels"), target("passmuster-ptx", LIB), Run::Step(Step::Ptx)],
         leaves: "",
         why: "they are planted bugs",
     },
     Rule {
         paths: &["fixtures/manifests/**"],
-        runs: &[target("passmuster", "documents"), target("passmuster-cli", "require")],
+        runs: &[target("passmuster-harness", "documents"), target("passmuster", "require")],
         leaves: "",
         why: "a test compares them with the lists",
     },
     Rule {
         paths: &["fixtures/waivers.toml", "fixtures/judge-equivalents.toml"],
-        runs: &[Run::Dependents("passmuster")],
+        runs: &[Run::Dependents("passmuster-harness")],
         leaves: "",
         why: "verdicts depend on it",
     },
-    Rule { paths: &["fixtures/tuning/**"], runs: &[Run::Dependents("passmuster-collectives")], leaves: "", why: "`auto` chooses by it" },
+    Rule { paths: &["fixtures/tuning/**"], runs: &[Run::Dependents("passmuster-kernels")], leaves: "", why: "`auto` chooses by it" },
     // Kernels from elsewhere.
-    Rule {
-        paths: &["museum/**"],
-        runs: &[target("passmuster-cli", "museum"), Run::Step(Step::Ptx)],
-        leaves: "",
-        why: "each entry is a test",
-    },
+    Rule { paths: &["museum/**"], runs: &[target("passmuster", "museum"), Run::Step(Step::Ptx)], leaves: "", why: "each entry is a test" },
     Rule {
         paths: &["examples/foreign/**"],
         runs: &[
-            target("passmuster", "foreign"),
-            target("passmuster-cli", "specification"),
-            target("passmuster-cli", "elsewhere"),
-            target("passmuster-cli", "inspect"),
+            target("passmuster-harness", "foreign"),
+            target("passmuster", "specification"),
+            target("passmuster", "elsewhere"),
+            target("passmuster", "inspect"),
             Run::Step(Step::Ptx),
         ],
         leaves: "",
@@ -245,10 +240,10 @@ const RULES: &[Rule] = &[
         leaves: "",
         why: "a crate that nothing depends on",
     },
-    Rule { paths: &["peers/**"], runs: &[target("passmuster-cli", "peers")], leaves: "", why: "recipes of other projects' kernels" },
+    Rule { paths: &["peers/**"], runs: &[target("passmuster", "peers")], leaves: "", why: "recipes of other projects' kernels" },
     Rule {
         paths: &["fuzz/corpus/ptx/**"],
-        runs: &[target("passmuster", "ptx_input"), target("passmuster-ptx", LIB)],
+        runs: &[target("passmuster-harness", "ptx_input"), target("passmuster-ptx", LIB)],
         leaves: "",
         why: "a test parses what fuzzing found",
     },
@@ -262,10 +257,17 @@ const RULES: &[Rule] = &[
     // Tests alone.
     Rule {
         paths: &["crates/harness/tests/occupancy/**", "crates/harness/tests/rounds/**"],
-        runs: &[Run::Package("passmuster"), Run::Package("passmuster-cuda")],
+        runs: &[Run::Package("passmuster-harness"), Run::Package("passmuster-cuda")],
         leaves: "",
         why: "tests of two crates include them",
     },
+    Rule {
+        paths: &["tests/*.rs", "tests/commands/*.rs"],
+        runs: &[Run::OwnTarget, Run::Step(Step::Lints)],
+        leaves: "",
+        why: "nothing depends on a test",
+    },
+    Rule { paths: &["tests/**"], runs: &[Run::Package("passmuster")], leaves: "", why: "several tests may include them" },
     Rule { paths: &["crates/*/tests/**"], runs: &[Run::OwnTarget, Run::Step(Step::Lints)], leaves: "", why: "nothing depends on a test" },
     Rule { paths: &["xtask/tests/**"], runs: &[Run::Package("xtask")], leaves: "", why: "nothing depends on a test" },
     Rule {
@@ -290,21 +292,39 @@ const RULES: &[Rule] = &[
         why: "a crate, and what depends on it",
     },
     Rule {
-        paths: &["crates/collectives/**"],
-        runs: &[Run::Dependents("passmuster-collectives"), Run::Step(Step::Ptx), Run::Step(Step::OwnPtx)],
+        paths: &["crates/plan/**"],
+        runs: &[Run::Dependents("passmuster-plan"), Run::Step(Step::Ptx), Run::Step(Step::OwnPtx)],
         leaves: "",
         why: "a crate, what depends on it, and the kernels' headers that it writes",
     },
+    Rule {
+        paths: &["crates/kernels/**"],
+        runs: &[Run::Dependents("passmuster-kernels"), Run::Step(Step::Ptx), Run::Step(Step::OwnPtx)],
+        leaves: "",
+        why: "a crate, what depends on it, and what its kernels compile to",
+    },
     Rule { paths: &["crates/cuda/**"], runs: &[Run::Dependents("passmuster-cuda")], leaves: "", why: "a crate, and what depends on it" },
-    Rule { paths: &["crates/harness/**"], runs: &[Run::Dependents("passmuster")], leaves: "", why: "a crate, and what depends on it" },
+    Rule {
+        paths: &["crates/harness/**"],
+        runs: &[Run::Dependents("passmuster-harness")],
+        leaves: "",
+        why: "a crate, and what depends on it",
+    },
     Rule { paths: &["crates/bench/**"], runs: &[Run::Dependents("passmuster-bench")], leaves: "", why: "a crate, and what depends on it" },
     Rule {
-        paths: &["crates/cli/src/kernels.rs", "crates/cli/src/kernels/**", "crates/cli/src/compile.rs", "crates/cli/cuda-requirements.txt"],
-        runs: &[Run::Package("passmuster-cli"), Run::Step(Step::Ptx), Run::Step(Step::OwnPtx)],
+        paths: &[
+            "crates/cli/src/kernels.rs",
+            "crates/cli/src/kernels/**",
+            "crates/cli/src/compiler/**",
+            "crates/cli/src/compile.rs",
+            "crates/cli/cuda-requirements.txt",
+        ],
+        runs: &[Run::Dependents("passmuster-cli"), Run::Step(Step::Ptx), Run::Step(Step::OwnPtx)],
         leaves: "",
         why: "what compiles the kernels",
     },
     Rule { paths: &["crates/cli/**"], runs: &[Run::Dependents("passmuster-cli")], leaves: "", why: "a crate, and what depends on it" },
+    Rule { paths: &["src/**"], runs: &[Run::Dependents("passmuster")], leaves: "", why: "the front door, and what depends on it" },
     // What nothing here can test.
     Rule { paths: &[".gitattributes", ".gitignore"], runs: &[target("xtask", "tree")], leaves: "", why: "git and its hosts read them" },
     // What builds and runs the tests.
@@ -437,15 +457,20 @@ fn rule(file: &str) -> Option<&'static Rule> {
 
 /// The package and the test target of a file in `crates/FOLDER/tests/`; an empty target if several may include the file.
 fn own_target(file: &str) -> Option<(&'static str, &str)> {
+    if let Some(rest) = file.strip_prefix("tests/") {
+        let rest = rest.strip_prefix("commands/").unwrap_or(rest);
+        return Some(("passmuster", rest.strip_suffix(".rs").unwrap_or("")));
+    }
     let (folder, rest) = file.strip_prefix("crates/")?.split_once("/tests/")?;
     let package = match folder {
         "bench" => "passmuster-bench",
         "bootstrap" => "passmuster-bootstrap",
-        "cli" => "passmuster-cli",
-        "collectives" => "passmuster-collectives",
+
         "cuda" => "passmuster-cuda",
         "emulator" => "passmuster-emulator",
-        "harness" => "passmuster",
+        "harness" => "passmuster-harness",
+        "kernels" => "passmuster-kernels",
+        "plan" => "passmuster-plan",
         "ptx" => "passmuster-ptx",
         _ => return None,
     };
@@ -467,7 +492,7 @@ mod tests {
     #[test]
     fn documents_run_documents_tests() {
         let selection = selected(&["docs/emulator/races.md", "ARCHITECTURE.md"]);
-        assert_eq!(selection.filter(), "package(=passmuster) & binary(=documents) | package(=xtask) & binary(=documents)");
+        assert_eq!(selection.filter(), "package(=passmuster-harness) & binary(=documents) | package(=xtask) & binary(=documents)");
         assert_eq!(selection.targets.iter().collect::<Vec<_>>(), ["--test=documents"]);
         assert_eq!(selection.steps, [Step::Formatting, Step::Tests, Step::Documents, Step::Records, Step::Tidiness].into());
         assert_eq!(selection.left_out(), [Step::Lints, Step::Examples, Step::Ptx, Step::OwnPtx, Step::Archives]);
@@ -477,7 +502,7 @@ mod tests {
     fn a_kernel_runs_its_tests() {
         let files = ["kernels/all_reduce/two_shot.cu", "kernels/ptx/all_reduce/two_shot.checked.ptx"];
         let selection = selected(&files);
-        for wanted in ["package(=passmuster) & binary(=kernels)", "binary(=emulator) & (test(/smoke_list/)", "binary(=mutants)"] {
+        for wanted in ["package(=passmuster-harness) & binary(=kernels)", "binary(=emulator) & (test(/smoke_list/)", "binary(=mutants)"] {
             assert!(selection.filter().contains(wanted), "{}", selection.filter());
         }
         assert!(selection.targets.contains("--test=kernels") && !selection.targets.contains("--lib"));
@@ -490,7 +515,7 @@ mod tests {
     #[test]
     fn a_shared_header_runs_dependents() {
         let selection = selected(&["kernels/common/signals.cuh"]);
-        assert_eq!(selection.filter(), "rdeps(passmuster-collectives)");
+        assert_eq!(selection.filter(), "rdeps(passmuster-harness) | rdeps(passmuster-kernels)");
         assert!(selection.targets.is_empty() && selection.steps.contains(&Step::Ptx));
     }
 
@@ -505,7 +530,7 @@ mod tests {
 
     #[test]
     fn a_test_runs_itself() {
-        assert_eq!(filters(&["crates/harness/tests/streams.rs"]), "package(=passmuster) & binary(=streams)");
+        assert_eq!(filters(&["crates/harness/tests/streams.rs"]), "package(=passmuster-harness) & binary(=streams)");
         assert_eq!(filters(&["crates/bench/tests/snapshots/a.snap"]), "package(=passmuster-bench) & all()");
     }
 

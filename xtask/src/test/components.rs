@@ -68,7 +68,7 @@ impl Components {
 
     /// cargo's arguments for the features that this machine can build.
     pub(super) fn features(&self) -> &'static [&'static str] {
-        if self.mpi { &["--features", "passmuster-cli/mpi"] } else { &[] }
+        if self.mpi { &["--features", "passmuster/mpi"] } else { &[] }
     }
 }
 
@@ -82,7 +82,7 @@ fn mpi(sh: &Shell, target: &Path, has_mpicc: bool, has_mpirun: bool) -> Result<(
     }
     forget_other(sh, target)?;
     // All packages, so that cargo chooses the same features of what they depend on as for the tests.
-    let build = cmd!(sh, "cargo test --workspace --features passmuster-cli/mpi --test mpi --no-run");
+    let build = cmd!(sh, "cargo test --workspace --features passmuster/mpi --test mpi --no-run");
     let output = outcome(&mut Command::from(build.quiet()))?;
     if output.status.success() { Ok(()) } else { why_not(&String::from_utf8_lossy(&output.stderr)).map_or(Ok(()), Err) }
 }

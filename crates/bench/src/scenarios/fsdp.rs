@@ -27,8 +27,9 @@ use crate::{
     devices::{Devices, Environment},
     job::{Content, ExpectedResult, Job, Rows, copied, copy},
 };
-use passmuster_collectives::{
-    algorithms::{Algorithm, Nccl, Target, all_gather, reduce_scatter},
+use passmuster_kernels::{all_gather, reduce_scatter};
+use passmuster_plan::{
+    algorithms::{Algorithm, Nccl, Target},
     collective::{Product, ReduceOp},
     plan::{Call, MatmulCall, Op, Operands, Plan, RankCall, Region},
     pool::{Channels, InFlight, PoolError, SymmetricPool},

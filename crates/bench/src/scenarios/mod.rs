@@ -15,7 +15,7 @@ use super::{
     MatmulWorkload,
     job::{Content, copied, copy},
 };
-use passmuster_collectives::plan::{BufferSpec, MatmulCall, Operands, Region, Role};
+use passmuster_plan::plan::{BufferSpec, MatmulCall, Operands, Region, Role};
 
 /// Buffers of so many copies of a product's operands, and what they hold. A and C have so many rows.
 fn operands(

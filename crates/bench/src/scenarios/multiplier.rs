@@ -1,47 +1,50 @@
 //! `all_gather_matmul` and `matmul_reduce_scatter`: products of matrices that ranks have parts of.
 
+use std::sync::Arc;
+
 use super::{operands, workspace};
 use crate::{
     MatmulWorkload, Scenario,
     devices::{Devices, Environment},
     job::{Content, ExpectedResult, Job, Rows, copied, copy},
 };
-use passmuster_collectives::{
-    algorithms::{
-        TensorParallelFusion,
-        all_gather_matmul::{self, Control},
-        matmul::{self, TensorParallel},
-    },
+use passmuster_kernels::{
+    all_gather_matmul::{self, Control},
+    matmul,
+};
+use passmuster_plan::{
+    algorithms::{Registry, TensorParallel, TensorParallelFusion},
     plan::{MatmulCall, Op, Operands, Plan, Region},
 };
 
 /// Who multiplies matrices that ranks have parts of.
-#[derive(Clone, Copy)]
+#[derive(Clone)]
 pub enum Multiplier {
     /// cuBLASLt alone, with all rows on every rank: what nothing that needs a collective besides can be faster than with that product.
     CublasLt,
     /// The kernel of the fused ones alone, on the same.
     Matmul,
     /// Product and collective, on ranks that have parts.
-    Parallel(&'static dyn TensorParallel),
+    Parallel(Arc<dyn TensorParallel>),
     /// A part of `all_gather_matmul/fused`.
     Control(Control),
 }
 
 impl Multiplier {
     /// All of a scenario but for [controls](Multiplier::controls), the products alone first.
-    pub fn all(scenario: Scenario) -> Vec<Multiplier> {
-        let parallel = match scenario {
-            Scenario::AllGatherMatmul => TensorParallelFusion::Gather.algorithms(),
-            Scenario::MatmulReduceScatter => TensorParallelFusion::Scatter.algorithms(),
+    pub fn all(registry: &Registry, scenario: Scenario) -> Vec<Multiplier> {
+        let half = match scenario {
+            Scenario::AllGatherMatmul => TensorParallelFusion::Gather,
+            Scenario::MatmulReduceScatter => TensorParallelFusion::Scatter,
             Scenario::Overlap => return Vec::new(),
         };
-        [Multiplier::CublasLt, Multiplier::Matmul].into_iter().chain(parallel.iter().copied().map(Multiplier::Parallel)).collect()
+        let parallel = registry.products(half).cloned().map(Multiplier::Parallel);
+        [Multiplier::CublasLt, Multiplier::Matmul].into_iter().chain(parallel).collect()
     }
 
     /// What explains how much longer `all_gather_matmul/fused` takes than the product alone: both, and what is between them.
     pub fn controls() -> Vec<Multiplier> {
-        let fused = Multiplier::Parallel(&all_gather_matmul::Fused::COPY_ENGINE);
+        let fused = Multiplier::Parallel(Arc::new(all_gather_matmul::Fused::COPY_ENGINE));
         [Multiplier::Matmul, fused].into_iter().chain(Control::ALL.map(Multiplier::Control)).collect()
     }
 
@@ -49,19 +52,19 @@ impl Multiplier {
     ///
     /// # Errors
     /// Names those there are.
-    pub fn find(scenario: Scenario, name: &str) -> Result<Multiplier, String> {
-        let mut known = Multiplier::all(scenario);
+    pub fn find(registry: &Registry, scenario: Scenario, name: &str) -> Result<Multiplier, String> {
+        let mut known = Multiplier::all(registry, scenario);
         if scenario == Scenario::AllGatherMatmul {
             known.extend(Control::ALL.map(Multiplier::Control));
         }
-        known.iter().copied().find(|multiplier| multiplier.name() == name).ok_or_else(|| {
+        known.iter().find(|multiplier| multiplier.name() == name).cloned().ok_or_else(|| {
             let names: Vec<&str> = known.iter().map(|multiplier| multiplier.name()).collect();
             format!("unknown contender `{name}` of {}: expected one of {}", scenario.name(), names.join(", "))
         })
     }
 
     /// Its name.
-    pub fn name(self) -> &'static str {
+    pub fn name(&self) -> &'static str {
         match self {
             Multiplier::CublasLt => "cublas_lt",
             Multiplier::Matmul => "matmul",
@@ -70,14 +73,14 @@ impl Multiplier {
         }
     }
 
-    pub(crate) fn environment(self) -> Environment {
+    pub(crate) fn environment(&self) -> Environment {
         match self {
             Multiplier::Parallel(algorithm) => algorithm.environment(),
             Multiplier::CublasLt | Multiplier::Matmul | Multiplier::Control(_) => &[],
         }
     }
 
-    pub(crate) fn job(self, of: &MatmulWorkload, copies: u32, devices: &Devices) -> Result<Job, String> {
+    pub(crate) fn job(&self, of: &MatmulWorkload, copies: u32, devices: &Devices) -> Result<Job, String> {
         let part = of.product();
         if part.rows * u64::from(of.world) != of.m {
             return Err(format!("M = {} does not divide by {} ranks", of.m, of.world));

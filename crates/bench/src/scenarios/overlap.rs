@@ -10,8 +10,9 @@ use crate::{
     devices::{Devices, Environment},
     job::{Content, ExpectedResult, Job, Rows, copied, copy},
 };
-use passmuster_collectives::{
-    algorithms::{Algorithm, Nccl, all_gather},
+use passmuster_kernels::all_gather;
+use passmuster_plan::{
+    algorithms::{Algorithm, Nccl},
     collective::{Collective, ReduceOp},
     plan::{BufferSpec, Call, MatmulCall, Op, Operands, Plan, RankCall, Region, Role},
 };

@@ -20,7 +20,7 @@ use crate::{
     method::delay,
     verdicts::HostChecks,
 };
-use passmuster_collectives::{
+use passmuster_plan::{
     algorithms::{Algorithm, Registry},
     collective::{Collective, DType, ReduceOp},
     plan::{Arg, BufferSpec, Build, Call, Launch, Op, Plan, RankCall, Region, Role},
@@ -209,8 +209,8 @@ mod tests {
 
     use super::*;
     use crate::job::Numbers;
-    use passmuster::emulator::{Emulator, EmulatorOptions};
-    use passmuster_collectives::{
+    use passmuster_harness::emulator::{Emulator, EmulatorOptions};
+    use passmuster_plan::{
         machine::Machine,
         plan::{Script, Step},
     };
@@ -221,7 +221,7 @@ mod tests {
         let of = PipelineWorkload { batches: 5, world: 3, bytes: 600 };
         for pipeline in with_controls() {
             let told = |left_out: Option<usize>| {
-                let mut machine = Emulator::new(EmulatorOptions::of(&Registry::built_in()));
+                let mut machine = Emulator::new(EmulatorOptions::of(&passmuster_harness::registry(passmuster_kernels::catalogue())));
                 let mut job = pipeline.job(&of, &Devices::of(&machine, 3)).unwrap();
                 let group = machine.open_group(3, &job.buffers).unwrap();
                 // On all ranks, or they would wait for each other.
@@ -250,14 +250,19 @@ mod tests {
     }
 
     fn with_controls() -> Vec<Pipeline> {
-        let deferred = Pipeline::all(&Registry::built_in()).into_iter().filter(|pipeline| pipeline.order == Order::Deferred);
-        Pipeline::all(&Registry::built_in()).into_iter().chain(deferred.flat_map(|pipeline| pipeline.controls())).collect()
+        let deferred = Pipeline::all(&passmuster_harness::registry(passmuster_kernels::catalogue()))
+            .into_iter()
+            .filter(|pipeline| pipeline.order == Order::Deferred);
+        Pipeline::all(&passmuster_harness::registry(passmuster_kernels::catalogue()))
+            .into_iter()
+            .chain(deferred.flat_map(|pipeline| pipeline.controls()))
+            .collect()
     }
 
     /// If this fails, a control is not what tells the explanations apart: no look is beside an exchange, or each is, behind it.
     #[test]
     fn looks_are_where_the_order_has_them() {
-        let machine = Emulator::new(EmulatorOptions::of(&Registry::built_in()));
+        let machine = Emulator::new(EmulatorOptions::of(&passmuster_harness::registry(passmuster_kernels::catalogue())));
         let of = PipelineWorkload { batches: 3, world: 2, bytes: 600 };
         for pipeline in with_controls() {
             let job = pipeline.job(&of, &Devices::of(&machine, 2)).unwrap();
@@ -283,8 +288,17 @@ mod tests {
     #[test]
     fn names_read_back() {
         for pipeline in with_controls() {
-            assert_eq!(Pipeline::find(&Registry::built_in(), &pipeline.name()).map(|read| read.name()), Ok(pipeline.name()));
+            assert_eq!(
+                Pipeline::find(&passmuster_harness::registry(passmuster_kernels::catalogue()), &pipeline.name()).map(|read| read.name()),
+                Ok(pipeline.name())
+            );
         }
-        assert!(["deferred", "blocking/ring"].iter().all(|name| Pipeline::find(&Registry::built_in(), name).is_err()));
+        assert!(
+            ["deferred", "blocking/ring"].iter().all(|name| Pipeline::find(
+                &passmuster_harness::registry(passmuster_kernels::catalogue()),
+                name
+            )
+            .is_err())
+        );
     }
 }

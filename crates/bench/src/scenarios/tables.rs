@@ -4,10 +4,8 @@ use crate::{
     Estimate, Fsdp, How, Launching, MatmulWorkload, Rendezvous, Scenario, Section, Side, Summary, Table, Timing, size,
     tables::{time_of, with_noise},
 };
-use passmuster_collectives::algorithms::{
-    all_gather_matmul::{Control, Fused},
-    matmul::TensorParallel,
-};
+use passmuster_kernels::all_gather_matmul::{Control, Fused};
+use passmuster_plan::algorithms::TensorParallel;
 
 impl Section<'_> {
     /// The tables of one way of launching; none where nothing was timed in it.

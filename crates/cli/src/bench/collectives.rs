@@ -4,8 +4,8 @@ use std::process::ExitCode;
 
 use anyhow::{bail, ensure};
 use passmuster_bench::{CollectiveWorkload, Contender, Method, Pipeline, PipelineWorkload, Torch, Workload};
-use passmuster_collectives::{
-    algorithms::{self, Algorithm, Registry},
+use passmuster_plan::{
+    algorithms::{Algorithm, Nccl, Registry},
     collective::{Collective, DType, ReduceOp},
 };
 use xshell::Shell;
@@ -107,7 +107,7 @@ impl Collectives {
         let mut contenders: Vec<Contender> = match &self.contenders {
             None if self.asynchronous => Pipeline::all(registry).into_iter().map(Contender::Pipeline).collect(),
             None => {
-                let own = registry.algorithms().iter().cloned().chain(algorithms::bench_only()).chain(algorithms::bench_only_peers());
+                let own = registry.algorithms().iter().cloned().chain(passmuster_kernels::bench_only()).chain(Nccl::bench_only());
                 let own = own.filter(|algorithm| timed(&**algorithm)).map(Contender::from);
                 // A rehearsal has no PyTorch.
                 let torch = Torch::of(&any).iter().filter(|_| !self.session.rehearse).copied().map(Contender::Torch);

@@ -4,7 +4,7 @@ use std::process::ExitCode;
 
 use anyhow::ensure;
 use passmuster_bench::{Contender, Fsdp, FsdpWorkload, Method, Workload};
-use passmuster_collectives::{algorithms::Registry, collective::DType};
+use passmuster_plan::{algorithms::Registry, collective::DType};
 use xshell::Shell;
 
 use super::{

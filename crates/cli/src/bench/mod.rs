@@ -8,13 +8,14 @@ pub(crate) mod output;
 mod products;
 mod report;
 mod session;
+pub(crate) mod timed;
 mod turns;
 mod worker;
 mod workers;
 
 use std::process::ExitCode;
 
-use passmuster_collectives::algorithms::Registry;
+use passmuster_plan::algorithms::Registry;
 use xshell::Shell;
 
 use self::{

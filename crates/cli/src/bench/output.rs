@@ -3,11 +3,11 @@
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, bail};
-use passmuster::conformance::report::Record;
 use passmuster_bench::{
     Contents, Inks, Judged, Method, Table, Timing, ahead, baseline, contests, csv, kind_of, nccl_tests, page, plots, sections, tables,
 };
-use passmuster_collectives::machine::MachineInfo;
+use passmuster_harness::conformance::report::Record;
+use passmuster_plan::machine::MachineInfo;
 
 use crate::{
     input, journal,

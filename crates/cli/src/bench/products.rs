@@ -4,7 +4,7 @@ use std::process::ExitCode;
 
 use anyhow::{anyhow, ensure};
 use passmuster_bench::{Contender, MatmulWorkload, Method, Multiplier, OverlapContender, Scenario, Torch, Workload};
-use passmuster_collectives::{algorithms::Registry, collective::DType, machine::MachineInfo};
+use passmuster_plan::{algorithms::Registry, collective::DType, machine::MachineInfo};
 use xshell::Shell;
 
 use super::session::{Session, Task, list};
@@ -174,7 +174,7 @@ impl Parallel {
         let mut contenders: Vec<Contender> = match &self.contenders {
             None => {
                 let torch = Torch::of(&any).iter().filter(|_| !self.session.rehearse).copied().map(Contender::Torch);
-                Multiplier::all(scenario).into_iter().map(Contender::Multiplier).chain(torch).collect()
+                Multiplier::all(registry, scenario).into_iter().map(Contender::Multiplier).chain(torch).collect()
             }
             Some(names) => found(registry, names, &any)?,
         };

@@ -3,8 +3,8 @@
 use std::{path::PathBuf, process::ExitCode};
 
 use anyhow::bail;
-use passmuster::conformance::report::{Record, Summary};
 use passmuster_bench::Timing;
+use passmuster_harness::conformance::report::{Record, Summary};
 
 use super::output::{AnyRecord, Files, Output, read_any};
 use crate::{FINDING, USAGE, conform::merged};

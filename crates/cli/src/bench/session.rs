@@ -3,16 +3,16 @@
 use std::{path::PathBuf, process::ExitCode, time::Duration};
 
 use anyhow::{bail, ensure};
-use passmuster::conformance::{
+use passmuster_bench::{Contender, Late, Method, Timing, Workload, trace};
+use passmuster_harness::conformance::{
     Status,
     manifest::Outcome,
     report::{Record, Source, Summary as Counts},
 };
-use passmuster_bench::{Contender, Late, Method, Timing, Workload, trace};
-use passmuster_collectives::{
+use passmuster_plan::{
     algorithms::Registry,
-    kernels::FOREIGN,
     machine::{MachineInfo, UNCHECKED_PATH},
+    modules::FOREIGN,
 };
 use xshell::Shell;
 
@@ -22,14 +22,17 @@ use super::{
     workers::Workers,
 };
 use crate::{
-    CANNOT_RUN, FINDING, USAGE, exit,
+    CANNOT_RUN, FINDING, USAGE,
+    bench::timed::Timed,
+    exit,
     foreign::{ForeignArgs, Known},
+    gpus::Gpus,
     journal::{self, EVERY, Journal},
     progress::progress_bar,
     project, records,
-    require::{Require, Timed},
+    require::Require,
     result_file::{ResultFile, all_of},
-    worker::{Gpus, MachineKind},
+    worker::MachineKind,
 };
 
 /// How anything is timed, and where it goes.

@@ -6,12 +6,12 @@ use std::{
 };
 
 use indicatif::ProgressBar;
-use passmuster::conformance::{CollectiveCase, Status};
 use passmuster_bench::{
     Check, CollectiveWorkload, Conditions, Contender, Hosts, How, Method, ProcessKind, Rendezvous, Round, Span, Summary, Timing, Waits,
     Workload,
 };
-use passmuster_collectives::{algorithms::Algorithm, machine::Condition, plan::Call};
+use passmuster_harness::conformance::{CollectiveCase, Status};
+use passmuster_plan::{algorithms::Algorithm, machine::Condition, plan::Call};
 
 use super::{
     worker::{Answer, Request},

@@ -8,7 +8,12 @@ use std::{
     time::Duration,
 };
 
-use passmuster::{
+use passmuster_bench::{Contender, Method, Round, SmFreeCheck, Span, Timer, Workload};
+use passmuster_bootstrap::{
+    Bootstrap,
+    own::{self, Launched},
+};
+use passmuster_harness::{
     conformance::{
         CollectiveCase, Status, Verdict,
         process::{requests, say},
@@ -17,12 +22,7 @@ use passmuster::{
     },
     emulator::Emulator,
 };
-use passmuster_bench::{Contender, Method, Round, SmFreeCheck, Span, Timer, Workload};
-use passmuster_bootstrap::{
-    Bootstrap,
-    own::{self, Launched},
-};
-use passmuster_collectives::{
+use passmuster_plan::{
     algorithms::Registry,
     library::Library,
     machine::{Machine, MachineError, MachineInfo},
@@ -33,7 +33,8 @@ use crate::{
     CANNOT_RUN,
     by_ranks::{self, RankMachine},
     foreign::{ForeignArgs, Known},
-    worker::{Gpus, MachineKind},
+    gpus::{self, Gpus},
+    worker::MachineKind,
 };
 
 /// Judge and time as it is told (started by bench).
@@ -117,9 +118,9 @@ impl BenchWorker {
                 Err(reason) => return Ok(cannot_run(&reason)),
             },
             (None, true) => Box::new(Emulator::new(self.gpus.emulator(library)?)),
-            (None, false) => match self.gpus.open(library, None) {
-                Ok(machine) => Box::new(machine),
-                Err(error) => return Ok(cannot_run(&error.to_string())),
+            (None, false) => match gpus::open(&self.gpus, library, None) {
+                Ok(machine) => machine,
+                Err(reason) => return Ok(cannot_run(&reason)),
             },
         };
         let mut timer = Timer::new(&mut *machine, DEADLINE).of_start(self.start);
@@ -160,7 +161,7 @@ impl BenchWorker {
         let rank = own::join()?;
         let machine = match self.rehearse {
             true => RankMachine::Emulator(self.gpus.emulator(library)?),
-            false => RankMachine::Cuda { options: self.gpus.options(library, None), local_rank: rank.rank(), nodes: 1 },
+            false => RankMachine::Cuda { gpus: self.gpus.clone(), library, local_rank: rank.rank(), nodes: 1 },
         };
         by_ranks::serve(registry, &rank, machine)
     }

@@ -10,12 +10,12 @@ use std::{
 };
 
 use anyhow::{Context, bail};
-use passmuster::conformance::process::{CANNOT_RUN, End, Process};
 use passmuster_bench::{ProcessKind, WITHOUT_MULTICAST};
-use passmuster_collectives::machine::{MachineError, MachineInfo, UNCHECKED_PATH};
+use passmuster_harness::conformance::process::{CANNOT_RUN, End, Process};
+use passmuster_plan::machine::{MachineError, MachineInfo, UNCHECKED_PATH};
 
 use super::worker::{Answer, Request};
-use crate::worker::Gpus;
+use crate::gpus::Gpus;
 
 /// After how long without an answer a worker is killed: NCCL's start included.
 const SILENCE: Duration = Duration::from_secs(90);
@@ -206,12 +206,9 @@ mod tests {
     use super::*;
     use crate::bench::turns::take;
     use indicatif::ProgressBar;
-    use passmuster::conformance::{Status, Verdict, process::PREFIX};
     use passmuster_bench::{CollectiveWorkload, Contender, Method, Round, Timing, Workload};
-    use passmuster_collectives::{
-        algorithms::Registry,
-        collective::{Collective, DType, ReduceOp},
-    };
+    use passmuster_harness::conformance::{Status, Verdict, process::PREFIX};
+    use passmuster_plan::collective::{Collective, DType, ReduceOp};
     use std::cell::Cell;
 
     /// Workers that are scripts, of which `script` says what the n-th does.
@@ -283,7 +280,7 @@ mod tests {
             _ => format!("{timed}{timed}{judged}{timed}{timed}"),
         });
         let contenders =
-            ["one_shot", "two_shot"].map(|name| Contender::Algorithm(Registry::built_in().find(Collective::AllReduce, name).unwrap()));
+            ["one_shot", "two_shot"].map(|name| Contender::Algorithm(crate::built_in().find(Collective::AllReduce, name).unwrap()));
         let (collective, dtype, op) = (Collective::AllReduce, DType::BF16, ReduceOp::Sum);
         let method = Method {
             calls: 1,
@@ -335,7 +332,7 @@ mod tests {
         let (collective, dtype, op) = (Collective::AllReduce, DType::BF16, ReduceOp::Sum);
         let method = Method { rounds: 2, starts, beside, ..Method::for_bytes(8192) };
         let workload = Workload::Collective(CollectiveWorkload { collective, dtype, op, world: 2, bytes: 8192 });
-        let contender = Contender::Algorithm(Registry::built_in().find(collective, "one_shot").unwrap());
+        let contender = Contender::Algorithm(crate::built_in().find(collective, "one_shot").unwrap());
         let timings = take(&mut workers, &[contender], &[(workload, method)], &ProgressBar::hidden(), &|_, _| ()).unwrap();
         assert_eq!(workers.start, starts - 1);
         drop(workers);

@@ -6,7 +6,7 @@ use std::{
 };
 
 use anyhow::Context;
-use passmuster::conformance::report::{Record, junit};
+use passmuster_harness::conformance::report::{Record, junit};
 
 use super::{Cases, Run};
 use crate::{

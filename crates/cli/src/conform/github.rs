@@ -8,8 +8,8 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use passmuster::conformance::{Case, CaseId, Verdict};
-use passmuster_collectives::algorithms::{Registry, Target};
+use passmuster_harness::conformance::{Case, CaseId, Verdict};
+use passmuster_plan::algorithms::{Registry, Target};
 
 use crate::{print, project};
 
@@ -17,7 +17,7 @@ use crate::{print, project};
 const MOST: usize = 10;
 
 /// Where under the root of the sources an algorithm's plan is, as COLLECTIVE/NAME.rs.
-const PLANS: &str = "crates/collectives/src/algorithms";
+const PLANS: &str = "crates/kernels/src";
 
 /// Whether a run's output is read by GitHub Actions.
 pub(super) fn listens() -> bool {
@@ -112,7 +112,7 @@ fn cell(text: &str) -> String {
 
 #[cfg(test)]
 mod tests {
-    use passmuster::conformance::{Finding, Status};
+    use passmuster_harness::conformance::{Finding, Status};
 
     use super::*;
 
@@ -128,7 +128,7 @@ mod tests {
     #[test]
     fn an_annotation_is_one_command_that_names_the_kernel() {
         let (case, verdict) = found();
-        let lines = annotations(&Registry::built_in(), "cargo xtask validate", &[(&case, &verdict)], None);
+        let lines = annotations(&crate::built_in(), "cargo xtask validate", &[(&case, &verdict)], None);
         assert_eq!(
             lines,
             ["::error title=fail all_reduce/two_shot%3Abf16%2Csum%3Aw=2%3An=8,file=kernels/all_reduce/two_shot.cu::\
@@ -141,13 +141,13 @@ mod tests {
     fn an_algorithm_without_a_kernel_is_its_plan() {
         let case = "all_gather/copy_engine:bf16,copy:w=2:n=8".parse().unwrap();
         let root = project::source_tree().unwrap();
-        assert!(root.join(source(&Registry::built_in(), &root, &case, None).unwrap()).ends_with("algorithms/all_gather/copy_engine.rs"));
+        assert!(root.join(source(&crate::built_in(), &root, &case, None).unwrap()).ends_with("kernels/src/all_gather/copy_engine.rs"));
     }
 
     #[test]
     fn annotations_end_where_github_stops_to_show_them() {
         let (case, verdict) = found();
-        let lines = annotations(&Registry::built_in(), "x", &vec![(&case, &verdict); 14], None);
+        let lines = annotations(&crate::built_in(), "x", &vec![(&case, &verdict); 14], None);
         assert_eq!((lines.len(), lines[10].as_str()), (11, "::error title=passmuster::and 4 more findings"));
     }
 

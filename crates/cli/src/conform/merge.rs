@@ -2,7 +2,7 @@
 
 use std::{path::PathBuf, process::ExitCode};
 
-use passmuster::conformance::report::merge;
+use passmuster_harness::conformance::report::merge;
 
 use super::{apply_waivers, exit_status};
 use crate::{result_file::ResultFile, resume};

@@ -2,6 +2,7 @@
 
 mod files;
 mod github;
+#[cfg(feature = "bench")]
 mod merge;
 mod presentation;
 mod selection;
@@ -17,7 +18,8 @@ use std::{
 };
 
 use anyhow::bail;
-use passmuster::{
+use passmuster_bootstrap::{Bootstrap, Rank};
+use passmuster_harness::{
     conformance::{
         Case, Fault, List, Status, Verdict, coverage,
         report::{Assumed, Part, Record, Selection, Summary, WaivedRace, first_note, is_not_compared, table, today},
@@ -27,8 +29,7 @@ use passmuster::{
     },
     emulator::{Coverage, EmulatorOptions, Interleaving, MultimemReduction, Profile, Strategy, TensorCores},
 };
-use passmuster_bootstrap::{Bootstrap, Rank};
-use passmuster_collectives::{
+use passmuster_plan::{
     algorithms::{Algorithm, Registry, Target},
     device::DeviceModel,
     library::Library,
@@ -47,17 +48,19 @@ use crate::{
     emulated::{self, Emulated},
     exit,
     foreign::{ForeignArgs, Known, RegisteredKernel},
+    gpus::Gpus,
     journal::{self, EVERY, Journal},
     judging::{Judge, Judging},
     launch::{Job, LaunchArgs, Part as Process},
-    print, project, records,
+    modules, print, project,
     require::Require,
     resume::Resumed,
     spread::{self, Spread},
     units,
-    worker::{EMULATOR, Gpus, Machine, MachineKind, RaceProfile},
+    worker::{EMULATOR, Machine, MachineKind, RaceProfile},
 };
 
+#[cfg(feature = "bench")]
 pub(crate) use merge::merged;
 
 /// Hold algorithms against their contracts and against NCCL on this machine's GPUs.
@@ -460,8 +463,8 @@ impl Cases {
         Ok(match run.on {
             MachineKind::Emulator => RankMachine::Emulator(self.options(run)?.with(schedules[0])),
             MachineKind::Cuda => {
-                let options = run.machine.gpus.options(run.library.clone(), None);
-                RankMachine::Cuda { options, local_rank: run.launch.local_rank(rank.rank())?, nodes: run.launch.nodes() }
+                let (gpus, library) = (run.machine.gpus.clone(), run.library.clone());
+                RankMachine::Cuda { gpus, library, local_rank: run.launch.local_rank(rank.rank())?, nodes: run.launch.nodes() }
             }
         })
     }
@@ -604,7 +607,7 @@ impl Conformance<'_> {
         let waived = WaivedRace::fold(&mut record.cases);
         record.seconds = Some(seconds);
         record.coverage = run.coverage.iter().flat_map(|coverage| coverage::modules(coverage)).collect();
-        record.source.modules = records::modules_of(&run.registry, &run.library, &record.cases);
+        record.source.modules = modules::modules_of(&run.registry, &run.library, &record.cases);
         record.notes.extend(record.selection.iter().map(|selection| first_note(cases.len(), record.seconds, selection)));
         record.notes.extend(run.known.iter().map(|known| known.note.clone()));
         record.notes.extend((run.on == MachineKind::Emulator).then(|| uncounted(&run.known)).flatten());

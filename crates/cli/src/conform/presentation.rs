@@ -2,14 +2,14 @@
 
 use std::{collections::BTreeMap, thread, time::Duration};
 
-use passmuster::{
+use passmuster_harness::{
     conformance::{
         Case, Status,
         report::{Assumed, Record, Summary},
     },
     emulator::Interleaving,
 };
-use passmuster_collectives::{algorithms::Algorithm, machine::Needed};
+use passmuster_plan::{algorithms::Algorithm, machine::Needed};
 
 use crate::{
     foreign::RegisteredKernel,
@@ -170,8 +170,8 @@ pub(super) fn concluded(summary: &Summary, seconds: f64) -> String {
 
 #[cfg(test)]
 mod tests {
-    use passmuster::conformance::{Verdict, report::Source};
-    use passmuster_collectives::machine::MachineInfo;
+    use passmuster_harness::conformance::{Verdict, report::Source};
+    use passmuster_plan::machine::MachineInfo;
 
     use super::*;
 

@@ -3,11 +3,11 @@
 use std::{num::NonZeroUsize, str::FromStr};
 
 use anyhow::bail;
-use passmuster::{
+use passmuster_harness::{
     conformance::{Case, List, Query},
     emulator::Interleaving,
 };
-use passmuster_collectives::algorithms::{Algorithm, Registry};
+use passmuster_plan::algorithms::{Algorithm, Registry};
 
 use super::Cases;
 use crate::foreign::RegisteredKernel;

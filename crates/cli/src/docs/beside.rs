@@ -3,7 +3,7 @@
 use std::{collections::BTreeMap, fmt::Write};
 
 use anyhow::{Context, ensure};
-use passmuster_collectives::{collective::Collective, kernels::FOREIGN};
+use passmuster_plan::{collective::Collective, modules::FOREIGN};
 
 use super::committed::{Committed, cases, mean_and_least, number, size};
 

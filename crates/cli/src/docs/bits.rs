@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use passmuster::conformance::{
+use passmuster_harness::conformance::{
     Verdict,
     report::{Record, provenance::Freshness},
 };
@@ -80,7 +80,7 @@ pub(super) fn by_threads_and_processes(committed: &Committed) -> anyhow::Result<
 mod tests {
     use std::{path::Path, time::Duration};
 
-    use passmuster::{
+    use passmuster_harness::{
         conformance::{Case, Status, runner::Settings},
         emulator::{Emulator, EmulatorOptions},
     };

@@ -3,7 +3,7 @@
 use std::{fmt::Write, sync::Arc};
 
 use anyhow::Context;
-use passmuster_collectives::{algorithms::Algorithm, collective::Collective};
+use passmuster_plan::{algorithms::Algorithm, collective::Collective};
 
 use super::committed::Committed;
 use crate::EXIT_STATUSES;

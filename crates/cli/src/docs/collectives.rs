@@ -11,7 +11,7 @@ use passmuster_bench::{
     Launching, Timing,
     baseline::{self, Drift},
 };
-use passmuster_collectives::collective::{Collective, ReduceOp};
+use passmuster_plan::collective::{Collective, ReduceOp};
 use serde_json::Value;
 
 use super::{

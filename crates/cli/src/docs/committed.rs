@@ -9,11 +9,11 @@ use std::{
 };
 
 use anyhow::Context;
-use passmuster::conformance::report::{
+use passmuster_harness::conformance::report::{
     Record, RecordCase, Source,
     provenance::{Freshness, comment, marked},
 };
-use passmuster_collectives::algorithms::Registry;
+use passmuster_plan::algorithms::Registry;
 use serde::{Deserialize, de::DeserializeOwned};
 use serde_json::Value;
 
@@ -30,7 +30,7 @@ pub(super) struct Committed {
 
 impl Committed {
     pub(super) fn new(root: &Path) -> Committed {
-        Committed { registry: Registry::built_in(), folder: root.join(FOLDER), values: RefCell::default(), asked: RefCell::default() }
+        Committed { registry: crate::built_in(), folder: root.join(FOLDER), values: RefCell::default(), asked: RefCell::default() }
     }
 
     /// The root of the project.

@@ -3,8 +3,8 @@
 use std::{collections::BTreeMap, fmt::Write, fs, path::PathBuf};
 
 use anyhow::ensure;
-use passmuster::conformance::mutants;
-use passmuster_collectives::{algorithms::Algorithm, library::Library, plan::Build};
+use passmuster_harness::conformance::mutants;
+use passmuster_plan::{algorithms::Algorithm, library::Library, plan::Build};
 use serde_json::Value;
 
 use super::committed::{Committed, cases};

@@ -2,7 +2,7 @@
 
 use std::{collections::BTreeMap, fmt::Write};
 
-use passmuster::{
+use passmuster_harness::{
     conformance::Status,
     ledger::litmus::{LitmusRow, Test},
 };

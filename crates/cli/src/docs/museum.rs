@@ -3,7 +3,7 @@
 use std::{collections::BTreeMap, fmt::Write};
 
 use anyhow::ensure;
-use passmuster::emulator::Interleaving;
+use passmuster_harness::emulator::Interleaving;
 
 use super::committed::Committed;
 use crate::museum::{self, Outcome};

@@ -3,7 +3,7 @@
 use std::fmt::Write;
 
 use anyhow::ensure;
-use passmuster::ledger::orders::{OrderRow, ROWS};
+use passmuster_harness::ledger::orders::{OrderRow, ROWS};
 
 use super::committed::Committed;
 

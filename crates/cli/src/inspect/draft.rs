@@ -5,7 +5,7 @@ use std::{
     path::Path,
 };
 
-use passmuster_collectives::{
+use passmuster_plan::{
     collective::{Collective, DType},
     plan::MAX_WORLD,
 };

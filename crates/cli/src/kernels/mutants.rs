@@ -3,17 +3,18 @@
 use std::{fmt::Write, fs, path::Path};
 
 use anyhow::{Context, bail};
-use passmuster::conformance::MutantKind;
-use passmuster_collectives::{
-    algorithms::{Registry, TensorParallelFusion, entry, matmul::Tile},
+use passmuster_kernels::matmul::Tile;
+use passmuster_plan::{
+    algorithms::{MutantKind, TensorParallelFusion, kit::entry},
     collective::{DType, ReduceOp},
     plan::Build,
 };
 use serde::Deserialize;
 
-use super::{Product, defines, files, unit};
+use super::{Product, files};
+use crate::compiler::{defines, unit};
 
-/// The generated list that crates/harness/src/conformance/mutants.rs includes.
+/// The generated list that crates/kernels/src/mutants.rs includes.
 pub(super) const INDEX: &str = "fixtures/mutants/index.rs";
 
 /// One description.
@@ -67,7 +68,7 @@ pub(super) fn load(root: &Path) -> anyhow::Result<Vec<Described>> {
             if path != mutant.path() {
                 bail!("it is called `{}`: its file must be {}", mutant.name, mutant.path());
             }
-            if Registry::built_in().module(&mutant.module).is_none() {
+            if crate::built_in().module(&mutant.module).is_none() {
                 bail!("there is no kernel module `{}`", mutant.module);
             }
             if mutant.edits.is_empty() {
@@ -111,7 +112,7 @@ impl Described {
 
     /// Whether it is a mutant of the entry that does what has no entry of its own.
     fn is_of_any(&self) -> bool {
-        Registry::built_in().module(&self.module).is_some_and(|module| entry(module, self.only.dtype, self.only.op).ends_with("_any"))
+        crate::built_in().module(&self.module).is_some_and(|module| entry(module, self.only.dtype, self.only.op).ends_with("_any"))
     }
 
     fn path(&self) -> String {

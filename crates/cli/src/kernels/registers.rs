@@ -3,7 +3,7 @@
 use std::{fs, path::Path, process::ExitCode};
 
 use anyhow::Context;
-use passmuster::conformance::report::table;
+use passmuster_harness::conformance::report::table;
 use xshell::{Shell, cmd};
 
 use super::Product;

@@ -5,7 +5,7 @@ use std::{
     time::Duration,
 };
 
-use passmuster::{
+use passmuster_harness::{
     conformance::{
         Case, Verdict,
         resources::Resources,
@@ -16,7 +16,7 @@ use passmuster::{
     },
     emulator::{Emulator, EmulatorOptions},
 };
-use passmuster_collectives::{
+use passmuster_plan::{
     algorithms::Registry,
     machine::{Machine as _, MachineInfo},
 };
@@ -41,7 +41,7 @@ impl Rounds {
     /// Options that do not go together, and a mutant that there is not.
     pub(super) fn new(registry: &Registry, asked: &Soak) -> anyhow::Result<Rounds> {
         if asked.on == MachineKind::Emulator {
-            let planted = asked.mutant.as_deref().map(planted).transpose()?;
+            let planted = asked.mutant.as_deref().map(|name| planted(registry, name)).transpose()?;
             let library = planted.map_or_else(|| registry.library(), |mutant| mutant.library_with_all_entries(registry));
             let options = asked.machine.emulator(library, 0)?;
             let machine = Box::new(Emulator::new(options.clone()));

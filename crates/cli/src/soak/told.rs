@@ -2,7 +2,7 @@
 
 use std::fmt::Write;
 
-use passmuster::conformance::{
+use passmuster_harness::conformance::{
     Status, Verdict,
     report::{Record, table},
     soak::{Round, Token},

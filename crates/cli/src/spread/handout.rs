@@ -74,11 +74,10 @@ impl Handout {
 
 #[cfg(test)]
 mod tests {
-    use passmuster::conformance::List;
+    use passmuster_harness::conformance::List;
 
     use super::*;
     use crate::costs::{Costs, UNKNOWN};
-    use passmuster_collectives::algorithms::Registry;
 
     /// When the last of so many processes is done with cases that are handed out by what they take.
     fn simulated(costs: &[f64], processes: usize) -> f64 {
@@ -96,7 +95,7 @@ mod tests {
     #[test]
     fn the_merge_list_is_shared_out_evenly() {
         let recorded = Costs::recorded();
-        let costs: Vec<f64> = List::Merge.all_cases(&Registry::built_in(), 0).iter().map(|case| recorded.of(case)).collect();
+        let costs: Vec<f64> = List::Merge.all_cases(&crate::built_in(), 0).iter().map(|case| recorded.of(case)).collect();
         let total: f64 = costs.iter().sum();
         assert!(recorded.known() > 10_000 && costs.iter().filter(|&&cost| cost == UNKNOWN).count() < costs.len() / 10);
         // Nothing is faster than the longest case.

@@ -13,7 +13,7 @@ use super::{
     shrink::Simplify,
     verdict::Verdict,
 };
-use passmuster_collectives::{
+use passmuster_plan::{
     algorithms::{Registry, TensorParallelFusion},
     machine::Machine,
     plan::{BufferSpec, Build, Script},
@@ -58,7 +58,7 @@ impl Case {
     pub(super) fn prepared(&self, registry: &Registry, waiting_blocks: u32) -> Result<(Vec<Vec<BufferSpec>>, Script), String> {
         match self {
             Case::Collective(case) => runner::prepared(registry, case, waiting_blocks),
-            Case::Product(case) => products::prepared(case, waiting_blocks),
+            Case::Product(case) => products::prepared(registry, case, waiting_blocks),
         }
     }
 
@@ -66,7 +66,7 @@ impl Case {
     pub fn environment(&self, registry: &Registry) -> BTreeMap<&'static str, &'static str> {
         match self {
             Case::Collective(case) => case.environment(registry),
-            Case::Product(case) => case.environment(),
+            Case::Product(case) => case.environment(registry),
         }
     }
 
@@ -85,10 +85,11 @@ impl Case {
     /// # Errors
     /// An unknown algorithm, with the names there are.
     pub fn check_known(&self, registry: &Registry) -> Result<(), CaseError> {
-        match self {
-            Case::Collective(case) => case.check_known(registry).map_err(|problem| CaseError::new(&self.to_string(), problem)),
-            Case::Product(_) => Ok(()),
-        }
+        let known = match self {
+            Case::Collective(case) => case.check_known(registry),
+            Case::Product(case) => case.check_known(registry),
+        };
+        known.map_err(|problem| CaseError::new(&self.to_string(), problem))
     }
 
     /// Ranks.
@@ -189,7 +190,7 @@ impl FromStr for Case {
 mod tests {
     use super::*;
     use crate::REGISTRY;
-    use passmuster_collectives::collective::{Collective, DType};
+    use passmuster_plan::collective::{Collective, DType};
     use rstest::rstest;
 
     /// If this fails, a case gets a deadline for less than it has to move: what takes long is then called a hang.

@@ -7,7 +7,7 @@
 use std::{collections::BTreeMap, fmt, str::FromStr, sync::Arc};
 
 use super::inputs::{InputClass, Payload, Transform, mix};
-use passmuster_collectives::{
+use passmuster_plan::{
     algorithms::{Algorithm, Registry, kit::MAX_BLOCKS},
     collective::{Collective, Counts, DType, ReduceOp, Shape},
     machine::Site,

@@ -14,7 +14,7 @@ use super::{
     oracle::{Expected, oracle, same_bits, same_value},
     verdict::Place,
 };
-use passmuster_collectives::{
+use passmuster_plan::{
     collective::{DType, Destination, Element, ReduceOp, Shape, Sources, largest, smallest_subnormal, unit_roundoff},
     contract::Contract,
     with_element,

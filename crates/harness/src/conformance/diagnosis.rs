@@ -11,7 +11,7 @@ use super::{
     oracle::Oracle,
 };
 use numbers::{Bits, Numbers};
-use passmuster_collectives::{
+use passmuster_plan::{
     collective::{DType, ReduceOp, Shape, largest, unit_roundoff},
     machine::CANARY,
 };
@@ -300,7 +300,7 @@ impl<'a> Evidence<'a> {
             all.add("duplicate rank", format!("rank {k} is counted twice"), move |site| {
                 let mut inputs = site.inputs.clone();
                 inputs.push(inputs[k]);
-                inputs.len() <= passmuster_collectives::plan::MAX_RANKS && self.op != ReduceOp::Avg && self.allows(&inputs, site.got)
+                inputs.len() <= passmuster_plan::plan::MAX_RANKS && self.op != ReduceOp::Avg && self.allows(&inputs, site.got)
             });
         }
     }

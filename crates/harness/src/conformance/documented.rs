@@ -15,8 +15,8 @@ use crate::{
     REGISTRY,
     emulator::{Emulator, EmulatorOptions},
 };
-use passmuster_collectives::{
-    algorithms::{self, TensorParallelFusion, matmul::Tile},
+use passmuster_plan::{
+    algorithms::{Nccl, TensorParallelFusion},
     collective::{Collective, DType, Layout, Product, ReduceOp},
     machine::{Machine, Site},
     plan::{MAX_RANKS, Step},
@@ -186,7 +186,7 @@ fn bounds_are_those_of_the_code(
 fn tiles_operators_and_findings_are_those_of_the_code() {
     let tile = table("Products", "key").into_iter().find(|row| row[0] == "`tile`").unwrap();
     let numbers = |text: &str| -> BTreeSet<u32> { text.split([' ', ',']).filter_map(|word| word.parse().ok()).collect() };
-    assert_eq!(numbers(&tile[1]), Tile::ALL.map(|tile| tile.columns).into());
+    assert_eq!(numbers(&tile[1]), passmuster_kernels::matmul::Tile::ALL.map(|tile| tile.columns).into());
     for row in table("Ids", "collective") {
         let collective: Collective = literal(&row[0]).unwrap().parse().unwrap();
         let operators: Vec<&str> = row[3].split(", ").map(|op| literal(op).unwrap()).collect();
@@ -220,7 +220,7 @@ fn algorithms_are_named_under_their_collectives() {
         assert_eq!(names(part), own, "{collective}");
     }
     let (bench_only_peers, _) = rest.split_once(" are timed by `bench`").unwrap();
-    for own in algorithms::bench_only_peers() {
+    for own in Nccl::bench_only() {
         let of =
             one_line(bench_only_peers).split(&format!("{} (", own.name())).nth(1).map(|rest| rest.split(')').next().unwrap().to_owned());
         assert!(of.is_some_and(|of| of.split(", ").any(|name| name.trim_end_matches(',') == own.collective().name())), "{}", own.name());
@@ -315,15 +315,14 @@ fn took(id: &str, rank: usize) -> f64 {
 fn kernels_stall_at_every_site() {
     let sites = table("Ids", "site");
     assert_eq!(sites.len(), Site::ALL.len());
-    for (module, _) in mutants::subjects(&REGISTRY).filter(|(module, _)| module.calls != passmuster_collectives::kernels::Calls::PremulSum)
-    {
+    for (module, _) in mutants::subjects(&REGISTRY).filter(|(module, _)| module.calls != passmuster_plan::modules::Calls::PremulSum) {
         let (of, name) = module.name.split_once('/').unwrap();
         let (name, parts) = name.strip_suffix("_v").map_or((name, ""), |name| (name, ":counts=3"));
         let op = of.parse::<Collective>().unwrap().operators()[0];
         let id = format!("{of}/{name}:bf16,{op}:w=2:calls={name}.40+{name}.40{parts}");
         let usual = took(&id, 1);
         // Between its barriers nothing of a kernel's is started.
-        let has_start = module.own_entries != passmuster_collectives::kernels::OwnEntries::Untyped;
+        let has_start = module.own_entries != passmuster_plan::modules::OwnEntries::Untyped;
         for site in sites.iter().filter(|site| has_start || literal(&site[0]) != Some("start")) {
             let late = took(&format!("{id}:skew=r1+500us@{}", literal(&site[0]).unwrap()), 1);
             assert!(late > usual + 400.0, "{} at {}: {late} us, {usual} without", module.name, site[0]);

@@ -1,7 +1,7 @@
 //! Elements of buffers, where they come from, and numbers for people: what the comparison and the diagnosis both read.
 
 use super::inputs::RankPayload;
-use passmuster_collectives::collective::{Element, Shape, Sources};
+use passmuster_plan::collective::{Element, Shape, Sources};
 
 /// A number with all its digits, with an exponent where it would be long without.
 pub(super) fn number(value: f64) -> String {

@@ -1,7 +1,7 @@
 //! Cases with an injected fault: what is right is that the run names it. What became of each rank is [data](Blamed), and nothing here reads messages.
 
 use super::{Case, Fault, Field, Status, Verdict};
-use passmuster_collectives::{
+use passmuster_plan::{
     algorithms::Registry,
     machine::{Blamed, How},
     plan::Departure,
@@ -166,7 +166,7 @@ fn is_foreign(registry: &Registry, case: &Case) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use passmuster_collectives::algorithms::Foreign;
+    use passmuster_plan::algorithms::Foreign;
     use rstest::rstest;
 
     use super::*;

@@ -9,7 +9,7 @@ use std::{fmt, ops::Range, str::FromStr, thread};
 
 use serde::{Deserialize, Serialize};
 
-use passmuster_collectives::{
+use passmuster_plan::{
     collective::{DType, Drawn, Element, ReduceOp, from_name, largest_bits, multiplied},
     plan::{Arg, Build, Launch, Op, Region},
     with_element,

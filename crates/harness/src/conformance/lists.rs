@@ -28,14 +28,14 @@ use super::{
     scenario::supports,
     shrink::boundary_counts,
 };
-use passmuster_collectives::{
-    algorithms::{self, Algorithm, Foreign, Protocol, Registry},
+use passmuster_emulator::choice::Choice;
+use passmuster_plan::{
+    algorithms::{Algorithm, Foreign, Protocol, Registry},
     collective::{Collective, DType, ReduceOp, Shape},
-    kernels::{Module, MutantCases},
     machine::Site,
+    modules::{Module, MutantCases},
     plan::{Call, MAX_WORLD},
 };
-use passmuster_emulator::choice::Choice;
 
 /// A named list of cases.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -84,21 +84,25 @@ impl List {
             List::Merge => cases.extend(far::merge(all, seed).into_iter().chain(nodes::merge(all, seed))),
             List::Faults => {}
         }
+        // Some algorithms are named, and not in every registry.
+        cases.retain(|case| case.check_known(registry).is_ok());
         cases
     }
 
     /// Its cases of products of matrices.
-    pub fn products(self, seed: u64) -> Vec<ProductCase> {
-        match self {
-            List::Smoke => products::smoke(seed),
-            List::Merge => products::merge(seed),
+    pub fn products(self, registry: &Registry, seed: u64) -> Vec<ProductCase> {
+        let mut cases = match self {
+            List::Smoke => products::smoke(registry, seed),
+            List::Merge => products::merge(registry, seed),
             List::Faults => products::faults(),
-        }
+        };
+        cases.retain(|case| case.check_known(registry).is_ok());
+        cases
     }
 
     /// Its cases of every kind.
     pub fn all_cases(self, registry: &Registry, seed: u64) -> Vec<Case> {
-        self.cases(registry, seed).into_iter().map(Case::from).chain(self.products(seed).into_iter().map(Case::from)).collect()
+        self.cases(registry, seed).into_iter().map(Case::from).chain(self.products(registry, seed).into_iter().map(Case::from)).collect()
     }
 
     /// The cases of a kernel from elsewhere, which must be [in the registry](Registry::with_foreign): what its specification names, and within
@@ -166,6 +170,21 @@ impl<'r> Source<'r> {
     /// The algorithms under test that use multicast addresses.
     fn contenders_over_multicast(self, collective: Collective) -> Vec<&'r str> {
         self.under_test(collective).filter(|a| a.uses_multicast()).map(|a| a.name()).collect()
+    }
+
+    /// The algorithm of a collective that is another by turns.
+    fn chooser(self, collective: Collective) -> Option<&'r str> {
+        self.registry.apart(collective).find(|a| !a.switches().is_empty()).map(|a| a.name())
+    }
+
+    /// The algorithm of a collective that takes memory which peers cannot address.
+    fn staging(self, collective: Collective) -> Option<&'r str> {
+        self.registry.apart(collective).find(|a| a.accepts_unregistered()).map(|a| a.name())
+    }
+
+    /// The algorithm of a collective among ranks on several nodes.
+    fn spanning(self, collective: Collective) -> Option<&'r str> {
+        self.registry.apart(collective).find(|a| a.spans_nodes()).map(|a| a.name())
     }
 
     /// The peers that do such a call.
@@ -306,7 +325,7 @@ fn merge(from: Source<'_>, seed: u64) -> Vec<CollectiveCase> {
     cases.extend(types::merge(from, seed));
     cases.extend(premul_sum::merge(from, seed));
     cases.extend(all_to_all_v::merge(from, seed));
-    thin_out(&mut cases, seed);
+    thin_out(from, &mut cases, seed);
     cases.extend(beside_nccls_choice(from, seed));
     cases.extend(worlds::merge(from, seed));
     cases
@@ -315,7 +334,7 @@ fn merge(from: Source<'_>, seed: u64) -> Vec<CollectiveCase> {
 /// All-reduces beside whichever of its symmetric kernels NCCL takes: every type that these add, at sizes for which it may take another.
 fn beside_nccls_choice(from: Source<'_>, seed: u64) -> Vec<CollectiveCase> {
     const PEER: &str = "nccl_symmetric";
-    let peer = from.registry.find(Collective::AllReduce, PEER).expect("it is a peer of all-reduce");
+    let Ok(peer) = from.registry.find(Collective::AllReduce, PEER) else { return Vec::new() };
     let mut cases = Vec::new();
     for dtype in DType::ALL.into_iter().filter(|&dtype| peer.check_supported(&sample(Collective::AllReduce, dtype, ReduceOp::Sum)).is_ok())
     {
@@ -354,14 +373,15 @@ fn with_and_without_peer(from: Source<'_>, algorithm: &str, choice: &mut Choice)
 
 /// Leaves one in five of the cases that are neither modest nor one of the few large ones, for the emulator has no time for more; and the last of each
 /// combination in any event.
-fn thin_out(cases: &mut Vec<CollectiveCase>, seed: u64) {
+fn thin_out(from: Source<'_>, cases: &mut Vec<CollectiveCase>, seed: u64) {
     let combination = |case: &CollectiveCase| (case.collective, case.algorithm.clone(), case.dtype, case.op, case.world, case.inputs);
     let elements = |case: &CollectiveCase| Shape::new(case.collective, case.world, case.count).larger() * u64::from(case.world);
     let mut left = HashMap::new();
     cases.iter().for_each(|case| *left.entry(combination(case)).or_insert(0) += 1);
     let mut choice = Choice::of_seed(seed ^ 0x7468_696e);
     cases.retain(|case| {
-        let is_middling = (MODEST_ELEMENTS + 1..=TILED_ELEMENTS).contains(&elements(case)) && case.algorithm != algorithms::auto::NAME;
+        let is_chosen = from.chooser(case.collective) == Some(&case.algorithm);
+        let is_middling = (MODEST_ELEMENTS + 1..=TILED_ELEMENTS).contains(&elements(case)) && !is_chosen;
         let left = left.get_mut(&combination(case)).expect("it was counted");
         let goes = is_middling && *left > 1 && !choice.one_in(5);
         *left -= u32::from(goes);
@@ -504,7 +524,7 @@ fn faults_of_processes() -> impl Iterator<Item = CollectiveCase> {
 mod tests {
     use super::*;
     use crate::REGISTRY;
-    use passmuster_collectives::algorithms::auto;
+    use passmuster_kernels::{auto, hierarchical, unregistered};
 
     #[test]
     fn ids_of_a_list_are_unique_and_read_back() {
@@ -681,9 +701,9 @@ mod tests {
     /// If this fails, nothing judges what `auto` does where its choice changes.
     #[test]
     fn merge_has_calls_on_both_sides_of_choices() {
-        let cases = List::Merge.cases(&REGISTRY, 0);
+        let (cases, from) = (List::Merge.cases(&REGISTRY, 0), Source::all(&REGISTRY));
         for collective in Collective::ALL {
-            assert!((2..=8).any(|world| chosen::tried(collective, world).next().is_some()), "{collective}");
+            assert!((2..=8).any(|world| chosen::tried(from, collective, world).next().is_some()), "{collective}");
         }
         for collective in Collective::ALL {
             for world in [2, 4, 8] {
@@ -695,7 +715,7 @@ mod tests {
                     .map(|case| Shape::new(collective, world, case.count).larger() * case.dtype.size())
                     .collect();
                 let slot = Shape::new(collective, world, 1).larger() * 8;
-                for threshold in chosen::tried(collective, world) {
+                for threshold in chosen::tried(from, collective, world) {
                     assert!(
                         calls.iter().any(|&bytes| bytes <= threshold && bytes + slot > threshold),
                         "{collective} w={world} {threshold}"
@@ -715,7 +735,7 @@ mod tests {
     fn every_collective_is_called_on_memory_of_any_kind() {
         for list in [List::Smoke, List::Merge] {
             let cases = list.cases(&REGISTRY, 0);
-            for unregistered in Collective::ALL.map(|of| REGISTRY.find(of, algorithms::unregistered::NAME).unwrap()) {
+            for unregistered in Collective::ALL.map(|of| REGISTRY.find(of, unregistered::NAME).unwrap()) {
                 let of = |case: &&CollectiveCase| (case.collective, &*case.algorithm) == (unregistered.collective(), unregistered.name());
                 assert!(cases.iter().any(|case| of(&case) && case.world > 1 && case.count > 0), "{}", unregistered.collective());
                 let is_merge = list == List::Merge;
@@ -731,7 +751,7 @@ mod tests {
         let cases = List::Merge.cases(&REGISTRY, 0);
         let uses = |case: &CollectiveCase| case.shots().any(|shot| shot.algorithm.starts_with("multimem"));
         let of_all_reduce = |case: &&CollectiveCase| {
-            let apart = [auto::NAME, algorithms::unregistered::NAME, algorithms::hierarchical::NAME];
+            let apart = [auto::NAME, unregistered::NAME, hierarchical::NAME];
             let is_chosen = case.shots().any(|shot| apart.contains(&&*shot.algorithm));
             let is_of_it = case.collective == Collective::AllReduce && case.op != ReduceOp::PremulSum;
             is_of_it && !case.calls.is_empty() && case.world <= 8 && !by_copy_engine(case) && !is_chosen

@@ -23,7 +23,7 @@ use serde::Deserialize;
 use toml::Spanned;
 
 use super::{Case, CaseId, List, Query, Status, products::of_kernels, waivers};
-use passmuster_collectives::{
+use passmuster_plan::{
     algorithms::{Registry, Target},
     machine::{Machine, MachineInfo},
     plan::{MAX_WORLD, Op, Script, Step},

@@ -1,6 +1,6 @@
 //! Conformance: cases, the inputs they run on, what must hold of the results, and what is said when it does not.
 //!
-//! This layer sees machines through [`passmuster_collectives::machine::Machine`] only.
+//! This layer sees machines through [`passmuster_plan::machine::Machine`] only.
 
 mod case;
 #[cfg(test)]
@@ -43,7 +43,6 @@ pub use compare::{Difference, ElementPos, Mismatch, Relation, Sample, Shown, com
 pub use diagnosis::Diagnosis;
 pub use inputs::{InputClass, Payload, Transform};
 pub use lists::List;
-pub use mutants::{MUTANTS, Mutant, MutantKind};
 pub use oracle::{Expected, Oracle, Rule, oracle};
 pub use products::{Numbers, ProductCase};
 pub use query::Query;

@@ -1,7 +1,7 @@
 //! Mutants: kernels with planted bugs, each of which the checks must catch.
 //!
-//! Those that people describe in fixtures/mutants/ are compiled by `cargo xtask kernels` and embedded here, so that a binary without the
-//! source tree carries them ([`MUTANTS`]). Those of synchronisation are besides made by rule from the kernels' PTX ([`derived`]). What of the
+//! Those that people describe in fixtures/mutants/ are compiled by `cargo xtask kernels` and come with the kernels
+//! ([`Registry::mutants`]). Those of synchronisation are besides made by rule from the kernels' PTX ([`derived`]). What of the
 //! latter does nothing wrong stands in fixtures/mutants/equivalent.toml, each with the reason. Of plans in which streams synchronise, mutants
 //! are made by rule too ([`of_plan`]).
 
@@ -17,48 +17,16 @@ pub use derived::{
 };
 pub use plans::of_plan;
 
-use std::{collections::BTreeMap, ops::Range};
+use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
 use super::{CollectiveCase, Finding, ProductCase, Skew, Status, Verdict, report::RecordCase};
-use passmuster_collectives::{
-    algorithms::{self, Registry, TensorParallelFusion, matmul::Tile, premul_sum},
-    collective::{DType, Layout, Product, ReduceOp},
-    kernels::{self, Calls, Module},
-    library::Library,
-    plan::Build,
+use passmuster_plan::{
+    algorithms::{Mutant, Registry, TensorParallelFusion},
+    collective::{DType, Layout, Product},
+    modules::Calls,
 };
-
-/// Every mutant, by name. A static, as is a [`Module`]: constants of this size are copied to wherever they are named.
-pub static MUTANTS: &[Mutant] = include!("../../fixtures/mutants/index.rs");
-
-/// A kernel with a planted bug.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
-pub struct Mutant {
-    /// Its name, and that of fixtures/mutants/NAME.toml.
-    pub name: &'static str,
-    /// What goes wrong.
-    pub kind: MutantKind,
-    /// The bug, in one line.
-    pub description: &'static str,
-    /// The kernel module that it takes the place of: `all_reduce/two_shot`.
-    pub module: &'static str,
-    /// Whose cases it is judged on: the module's, or those of an algorithm that launches it as well, as `reduce_scatter/pull` does
-    /// `all_reduce/one_shot`.
-    pub shown_by: &'static str,
-    /// The build that it takes the place of.
-    pub build: Build,
-    /// The element type that it is built for; it has no other entry.
-    pub dtype: DType,
-    /// The operator that it is built for.
-    pub op: ReduceOp,
-    /// What was edited.
-    pub edits: &'static [Edit],
-    /// What it compiles to.
-    #[serde(skip)]
-    pub ptx: &'static str,
-}
 
 impl RecordCase for Outcome {}
 
@@ -104,131 +72,46 @@ impl Outcome {
     }
 }
 
-/// What goes wrong in a mutant.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum MutantKind {
-    /// Numbers: any run of a case that reaches the bug shows it.
-    Value,
-    /// Synchronisation: numbers are wrong under some schedules only, or ranks wait for ever.
-    Sync,
+/// What a planted bug of synchronisation is judged on by the emulator: see [`sync_cases`].
+pub fn sync_cases_of(registry: &Registry, mutant: &Mutant) -> Vec<CollectiveCase> {
+    registry.module(mutant.shown_by).map(|module| sync_cases(registry, module)).unwrap_or_default()
 }
 
-impl MutantKind {
-    /// The name in reports and JSON.
-    pub const fn name(self) -> &'static str {
-        match self {
-            MutantKind::Value => "value",
-            MutantKind::Sync => "sync",
-        }
-    }
+/// Cases of a product that run the kernel of a planted bug: see [`product_cases`].
+pub fn product_cases_of(registry: &Registry, mutant: &Mutant, small: bool) -> Vec<ProductCase> {
+    let (Some(half), Some((_, algorithm))) = (mutant.half(), mutant.shown_by.split_once('/')) else { return Vec::new() };
+    product_cases(registry, half, algorithm, mutant.dtype, small)
 }
 
-/// One change of a mutant's sources.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
-pub struct Edit {
-    /// Path under the project's root.
-    pub file: &'static str,
-    /// Text that was there exactly once.
-    pub find: &'static str,
-    /// What took its place.
-    pub replace: &'static str,
-}
-
-/// Where an entry stands in a module's text: up to the next one.
-fn text_of_entry(ptx: &str, entry: &str) -> Option<Range<usize>> {
-    const ENTRY: &str = ".visible .entry ";
-    let start = ptx.find(&format!("{ENTRY}{entry}("))?;
-    let after = start + ENTRY.len();
-    Some(start..ptx[after..].find(ENTRY).map_or(ptx.len(), |next| after + next))
-}
-
-impl Mutant {
-    /// What it is judged on by the emulator where its bug is one of synchronisation: see [`sync_cases`].
-    pub fn sync_cases(&self, registry: &Registry) -> Vec<CollectiveCase> {
-        registry.module(self.shown_by).map(|module| sync_cases(registry, module)).unwrap_or_default()
+/// Whether all that a case runs is the kernel of a planted bug, or all that it sums comes from it.
+pub fn reaches(registry: &Registry, case: &CollectiveCase, mutant: &Mutant) -> bool {
+    let (module, kind) = (mutant.of(registry), (mutant.dtype, mutant.op));
+    if mutant.half().is_some() || (case.dtype, case.op) != kind || case.peer.is_some() {
+        return false;
     }
-
-    /// The kernels with this mutant in its module's place.
-    pub fn library(&self, registry: &Registry) -> Library {
-        let mut library = registry.library();
-        library.replace(self.module, self.build, self.ptx);
-        library
+    if module.calls == Calls::BeforeSums {
+        return true;
     }
-
-    /// The same with all entries of the module, of which the mutant has the one that shows it.
-    pub fn library_with_all_entries(&self, registry: &Registry) -> Library {
-        let mut ptx = self.of(registry).ptx(self.build).unwrap_or_default().to_owned();
-        for entry in kernels::entries(self.ptx) {
-            if let (Some(own), Some(real)) = (text_of_entry(self.ptx, entry), text_of_entry(&ptx, entry)) {
-                ptx.replace_range(real, &self.ptx[own]);
-            }
+    let shown_by = registry.module(mutant.shown_by);
+    let of_id = || {
+        let (collective, algorithm) = mutant.shown_by.split_once('/').expect("COLLECTIVE/ALGORITHM");
+        (collective.parse().expect("a collective"), algorithm.to_owned())
+    };
+    let (collective, algorithm) = shown_by.map_or_else(of_id, |module| derived::of_module(registry, module));
+    let packs = |elements: u64| module.calls != Calls::PremulSum || (elements * mutant.dtype.size()).is_multiple_of(16);
+    collective == case.collective
+        && case.counts.is_some() == shown_by.is_some_and(|module| module.calls == Calls::AllToAllV)
+        && case.skew.is_none_or(|skew| skew.site.is_none())
+        && match case.calls.is_empty() {
+            true => case.algorithm == algorithm && packs(case.count) && packs(case.offset),
+            false => case.shots().all(|shot| shot.algorithm == algorithm && packs(shot.count) && packs(shot.offset)),
         }
-        let mut library = registry.library();
-        library.replace(self.module, self.build, ptx);
-        library
-    }
-
-    /// The module.
-    fn of(&self, registry: &Registry) -> &'static Module {
-        registry.module(self.module).expect("a mutant is of a module that is there")
-    }
-
-    /// The half of tensor parallelism whose kernel it is; none where it is a collective's.
-    pub fn half(&self) -> Option<TensorParallelFusion> {
-        TensorParallelFusion::of(self.module)
-    }
-
-    /// The name of its one entry.
-    pub fn entry(&self, registry: &Registry) -> String {
-        match self.half() {
-            Some(_) => narrowest_entry(self.module, self.dtype),
-            None => algorithms::entry(self.of(registry), self.dtype, self.op),
-        }
-    }
-
-    /// Cases of a product that run this kernel: see [`product_cases`].
-    pub fn product_cases(&self, small: bool) -> Vec<ProductCase> {
-        let (Some(half), Some((_, algorithm))) = (self.half(), self.shown_by.split_once('/')) else { return Vec::new() };
-        product_cases(half, algorithm, self.dtype, small)
-    }
-
-    /// Whether all that a case runs is this kernel, or all that it sums comes from it.
-    pub fn is_reached_by(&self, registry: &Registry, case: &CollectiveCase) -> bool {
-        if self.half().is_some() {
-            return false;
-        }
-        if self.module == premul_sum::MODULE.name {
-            return (case.dtype, case.op) == (self.dtype, self.op) && case.peer.is_none();
-        }
-        let shown_by = registry.module(self.shown_by);
-        let of_id = || {
-            let (collective, algorithm) = self.shown_by.split_once('/').expect("COLLECTIVE/ALGORITHM");
-            (collective.parse().expect("a collective"), algorithm.to_owned())
-        };
-        let (collective, algorithm) = shown_by.map_or_else(of_id, |module| derived::of_module(registry, module));
-        let packs = |elements: u64| self.of(registry).calls != Calls::PremulSum || (elements * self.dtype.size()).is_multiple_of(16);
-        (case.dtype, case.op) == (self.dtype, self.op)
-            && collective == case.collective
-            && case.counts.is_some() == shown_by.is_some_and(|module| module.calls == Calls::AllToAllV)
-            && case.peer.is_none()
-            && case.skew.is_none_or(|skew| skew.site.is_none())
-            && match case.calls.is_empty() {
-                true => case.algorithm == algorithm && packs(case.count) && packs(case.offset),
-                false => case.shots().all(|shot| shot.algorithm == algorithm && packs(shot.count) && packs(shot.offset)),
-            }
-    }
-}
-
-/// The entry of a product's module for the narrowest tiles.
-fn narrowest_entry(module: &str, dtype: DType) -> String {
-    let Tile { columns, cluster } = Tile::NARROWEST;
-    format!("{}_{dtype}_nk_{columns}x{cluster}", module.replace('/', "_"))
 }
 
 /// Cases of an algorithm of products with the narrowest tiles: on two to four ranks, one of which is late, in turn; `small` are those that the emulator does
 /// not take long for.
-pub fn product_cases(half: TensorParallelFusion, algorithm: &str, dtype: DType, small: bool) -> Vec<ProductCase> {
+pub fn product_cases(registry: &Registry, half: TensorParallelFusion, algorithm: &str, dtype: DType, small: bool) -> Vec<ProductCase> {
+    let narrowest = registry.product(half, algorithm).ok().and_then(|algorithm| algorithm.tiles().last().copied());
     // Rows, columns and depth, and the most ranks. The first of the small ones has so few tiles that blocks end with some that are not their own rank's; the third is
     // of so many steps that each stage of the ring is used again, and again by another tile; the last is of two slices of A.
     let (seeds, shapes): (u64, &[(u64, u64, u64, u32)]) = if small {
@@ -242,7 +125,7 @@ pub fn product_cases(half: TensorParallelFusion, algorithm: &str, dtype: DType, 
             for world in 2..=most_ranks {
                 let product = Product { dtype, rows, columns, depth, layout: Layout::Nk };
                 let late = (0..world).map(|rank| Skew { rank, microseconds: 2000, site: None });
-                let case = ProductCase { tile: Some(Tile::NARROWEST.columns), seed, ..ProductCase::new(half, algorithm, product, world) };
+                let case = ProductCase { tile: narrowest, seed, ..ProductCase::new(half, algorithm, product, world) };
                 cases.extend(late.map(|skew| ProductCase { skew: Some(skew), ..case.clone() }));
             }
         }
@@ -337,19 +220,18 @@ pub struct Equivalent {
     pub reason: String,
 }
 
-/// The derived mutants that do nothing wrong: fixtures/mutants/equivalent.toml.
+/// The derived mutants that do nothing wrong, of the kernels of a registry: fixtures/mutants/equivalent.toml.
 ///
 /// # Errors
 /// What is wrong with the file, and where.
-pub fn equivalents() -> Result<Vec<Equivalent>, String> {
+pub fn equivalents(registry: &Registry) -> Result<Vec<Equivalent>, String> {
     #[derive(Deserialize)]
     #[serde(deny_unknown_fields)]
     struct File {
         #[serde(default)]
         equivalent: Vec<Equivalent>,
     }
-    let file: File = toml::from_str(include_str!("../../fixtures/mutants/equivalent.toml"))
-        .map_err(|error| format!("fixtures/mutants/equivalent.toml: {error}"))?;
+    let file: File = toml::from_str(registry.equivalents()).map_err(|error| format!("fixtures/mutants/equivalent.toml: {error}"))?;
     Ok(file.equivalent)
 }
 
@@ -357,7 +239,7 @@ pub fn equivalents() -> Result<Vec<Equivalent>, String> {
 mod tests {
     use super::*;
     use crate::REGISTRY;
-    use passmuster_collectives::{kernels::entries, machine::Waived};
+    use passmuster_plan::{machine::Waived, modules::entries};
 
     #[test]
     fn a_hunt_ends_at_the_first_finding() {
@@ -394,8 +276,8 @@ mod tests {
 
     #[test]
     fn every_mutant_has_its_one_entry_and_differs_from_its_module() {
-        assert!(!MUTANTS.is_empty());
-        for mutant in MUTANTS {
+        assert!(!REGISTRY.mutants().is_empty());
+        for mutant in REGISTRY.mutants() {
             let expected = mutant.entry(&REGISTRY);
             assert_eq!(entries(mutant.ptx).collect::<Vec<_>>(), [expected.as_str()], "{}", mutant.name);
             let library = mutant.library(&REGISTRY);

@@ -3,7 +3,7 @@
 use std::fmt;
 
 use super::inputs::{Format, InputClass};
-use passmuster_collectives::{
+use passmuster_plan::{
     collective::{Bounded, DType, Element, ReduceOp, Roundings, bounded, largest, reduce_in_order, reduce_per_hop},
     contract::{Contract, Order},
     plan::MAX_RANKS,

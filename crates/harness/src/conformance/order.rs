@@ -10,7 +10,7 @@ use std::{collections::BTreeMap, fmt, ops::Range, sync::Arc, time::Duration};
 
 use half::{bf16, f16};
 
-use passmuster_collectives::{
+use passmuster_plan::{
     algorithms::{Algorithm, Target},
     collective::{DType, Element as _, ReduceOp, Shape},
     contract::Order,
@@ -277,7 +277,7 @@ impl fmt::Display for Revealed {
 mod tests {
     use super::*;
     use crate::REGISTRY;
-    use passmuster_collectives::collective::Collective;
+    use passmuster_plan::collective::Collective;
     use proptest::prelude::*;
     use rstest::rstest;
 

@@ -10,7 +10,7 @@ use crate::{
     REGISTRY,
     emulator::{Emulator, EmulatorOptions},
 };
-use passmuster_collectives::{
+use passmuster_plan::{
     machine::{Machine, MachineError, MachineInfo, Run},
     plan::{BufferSpec, Plan, Region, Script, Step},
 };

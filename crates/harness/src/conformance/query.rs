@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use passmuster_collectives::algorithms;
+use passmuster_plan::algorithms;
 
 use super::{
     List,

@@ -9,7 +9,7 @@ use std::{
     time::Duration,
 };
 
-use passmuster_collectives::machine::Machine;
+use passmuster_plan::machine::Machine;
 use serde::{Deserialize, Serialize};
 
 /// What a process holds when nothing runs.

@@ -14,7 +14,7 @@ use super::{
     verdict::{Finding, Place, Status, Verdict},
     worker,
 };
-use passmuster_collectives::{
+use passmuster_plan::{
     algorithms::Registry,
     collective::{DType, Shape},
     contract::Order,
@@ -451,7 +451,7 @@ pub(super) mod tests {
         REGISTRY,
         conformance::planted_machine::{Bug, Observed, PlantedMachine},
     };
-    use passmuster_collectives::plan::{Arg, Op, Plan};
+    use passmuster_plan::plan::{Arg, Op, Plan};
     use rstest::rstest;
 
     /// For the emulator, where nothing here takes a second.

@@ -12,7 +12,7 @@ use super::{
     inputs::{InputClass, Payload, Transform},
     oracle::is_exact,
 };
-use passmuster_collectives::{
+use passmuster_plan::{
     algorithms::{Algorithm, Registry, Target},
     collective::ReduceOp,
     contract::Contract,
@@ -774,7 +774,7 @@ mod tests {
 
     use super::*;
     use crate::REGISTRY;
-    use passmuster_collectives::collective::{Collective, DType};
+    use passmuster_plan::collective::{Collective, DType};
 
     fn options() -> Options<'static> {
         Options { registry: &REGISTRY, waiting_blocks: 4, shared_pads: false }

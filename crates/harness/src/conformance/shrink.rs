@@ -12,7 +12,7 @@ use super::{
     collective_case::{CollectiveCase, Graph, Item, Skew},
     inputs::InputClass,
 };
-use passmuster_collectives::collective::{DType, ReduceOp};
+use passmuster_plan::collective::{DType, ReduceOp};
 
 /// A case of which there are simpler ones.
 pub trait Simplify: Clone + std::fmt::Debug {

@@ -2,10 +2,10 @@
 //! fresh process.
 //!
 //! ```no_run
-//! use passmuster::{algorithms::Registry, conformance::{supervisor::{Supervisor, WorkerCommand}, worker::Request}};
+//! use passmuster_harness::{algorithms::Registry, conformance::{supervisor::{Supervisor, WorkerCommand}, worker::Request}};
 //! use std::time::Duration;
 //!
-//! let mut supervisor = Supervisor::new(WorkerCommand::of_this_program(["worker"])?, Registry::built_in());
+//! let mut supervisor = Supervisor::new(WorkerCommand::of_this_program(["worker"])?, passmuster_harness::registry(passmuster_kernels::catalogue()));
 //! let verdict = supervisor.judge(&Request::new("all_reduce/two_shot:bf16,sum:w=8:n=1040", Duration::from_secs(5)));
 //! println!("{}: {}", verdict.case, verdict.status);
 //! # Ok::<(), std::io::Error>(())
@@ -29,7 +29,7 @@ use super::{
     resources::Resources,
     worker::{Answer, Request},
 };
-use passmuster_collectives::{
+use passmuster_plan::{
     algorithms::Registry,
     machine::{Blamed, How, MachineInfo},
 };

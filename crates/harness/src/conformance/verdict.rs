@@ -4,7 +4,7 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize, Serializer};
 
-use passmuster_collectives::machine::{Blamed, MachineError, Waived};
+use passmuster_plan::machine::{Blamed, MachineError, Waived};
 
 /// What became of a case. The order is by severity: the worst of several is their maximum.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]

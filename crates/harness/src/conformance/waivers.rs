@@ -9,7 +9,7 @@ use jiff::civil::Date;
 use serde::Deserialize;
 
 use super::{CaseId, Finding, Query, Status, Verdict};
-use passmuster_collectives::machine::MachineInfo;
+use passmuster_plan::machine::MachineInfo;
 
 /// The waivers that this build carries.
 const WAIVERS: &str = include_str!("../../fixtures/waivers.toml");

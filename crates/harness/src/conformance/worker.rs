@@ -17,7 +17,7 @@ use super::{
     process::{requests, say},
     resources::Resources,
 };
-use passmuster_collectives::machine::MachineInfo;
+use passmuster_plan::machine::MachineInfo;
 
 /// What a worker is asked.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]

@@ -15,7 +15,7 @@ use super::{
     ptx::ParameterPlace,
     tensor_map,
 };
-use passmuster_collectives::{
+use passmuster_plan::{
     collective::Product,
     machine::{
         MachineError,

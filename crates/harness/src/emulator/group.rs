@@ -2,7 +2,7 @@
 //! multicast window over each buffer of all ranks of its node, in rank order.
 
 use super::memory::{AccessError, Address, CANARY, Init, Memory, Owner, Segment, SegmentId};
-use passmuster_collectives::{
+use passmuster_plan::{
     machine::{layout::Layout, validation::Members},
     plan::{BufferSpec, Fill, MAX_RANKS, Region, Role, first_of_node},
 };

@@ -14,7 +14,7 @@ use super::{
     streams::{Rank, all_streams},
     trace::Trace,
 };
-use passmuster_collectives::{
+use passmuster_plan::{
     algorithms::{Registry, kit::MAX_BLOCKS},
     device::DeviceModel,
     library::Library,
@@ -110,7 +110,7 @@ impl EmulatorOptions {
 /// Every run ends: a hang, a fault or a finding leaves nothing behind, and once its groups are closed the machine is as good as new.
 ///
 /// ```
-/// use passmuster::{
+/// use passmuster_harness::{
 ///     emulator::{Emulator, EmulatorOptions},
 ///     machine::Machine,
 ///     plan::{BufferSpec, Op, Plan, Role, Script, Step},
@@ -124,7 +124,7 @@ impl EmulatorOptions {
 /// let script = Script { steps: vec![Step::Enqueue { group, stream: 0, plan: Arc::new(plan) }] };
 /// machine.run(&script, Duration::from_secs(1))?;
 /// assert_eq!(machine.read(group, 1, &buffer.whole())?, [1; 4]);
-/// # Ok::<(), passmuster_collectives::machine::MachineError>(())
+/// # Ok::<(), passmuster_plan::machine::MachineError>(())
 /// ```
 pub struct Emulator {
     pub(super) options: EmulatorOptions,
@@ -462,7 +462,7 @@ impl Machine for Emulator {
         self.used = 0;
     }
 
-    /// Bytes that were never written read as [`CANARY`](passmuster_collectives::machine::CANARY).
+    /// Bytes that were never written read as [`CANARY`](passmuster_plan::machine::CANARY).
     fn read(&mut self, group: usize, rank: usize, region: &Region) -> Result<Vec<u8>, MachineError> {
         let address = self.locate(group, rank, region)?;
         Ok(self.memory.peek_all(address, region.bytes, rank).map_err(unexpected)?.into_owned())

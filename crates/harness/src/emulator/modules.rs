@@ -10,7 +10,7 @@ use super::{
     memory::Memory,
     ptx,
 };
-use passmuster_collectives::{
+use passmuster_plan::{
     device::{self, DeviceModel, Occupancy},
     library::Library,
     machine::{

@@ -21,7 +21,7 @@ use super::{
     strategy::Interleaving,
 };
 use passmuster_bootstrap::{Bootstrap, BootstrapError, Loss};
-use passmuster_collectives::{
+use passmuster_plan::{
     machine::{How, Machine, MachineError, MachineInfo, Run, Stuck, intervals},
     plan::{BufferSpec, MAX_RANKS, Region, Script},
 };
@@ -345,7 +345,7 @@ fn with_standing(error: MachineError, own: &Outcome) -> MachineError {
 }
 
 /// What the others are told of how a run ended here, and what stays: marks and fetches.
-fn outcome(ended: Ended) -> (Outcome, Vec<Vec<f64>>, Vec<Vec<passmuster_collectives::machine::Fetched>>) {
+fn outcome(ended: Ended) -> (Outcome, Vec<Vec<f64>>, Vec<Vec<passmuster_plan::machine::Fetched>>) {
     let Ended { stopped, now, instructions, unfinished, marks, fetched, stuck, .. } = ended;
     let (ending, mut standing) = match stopped {
         None => (Ending::Done, Vec::new()),

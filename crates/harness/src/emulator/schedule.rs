@@ -48,7 +48,7 @@ use super::{
     streams::{Head, Meeting, Rank, Running, Stream},
     trace::Trace,
 };
-use passmuster_collectives::{collective::Product, machine::Fetched};
+use passmuster_plan::{collective::Product, machine::Fetched};
 
 pub(super) use library_calls::LibraryCall;
 pub(super) use peers::Peers;

@@ -56,7 +56,7 @@ impl Strategy {
 /// A schedule: the same one makes the same run of the same script on the same memory. Its text is `random-9f3c`: strategy and seed.
 ///
 /// ```
-/// use passmuster::emulator::{Interleaving, Strategy};
+/// use passmuster_harness::emulator::{Interleaving, Strategy};
 ///
 /// let second = Interleaving::nth(7, 1);
 /// assert_eq!(second.strategy, Strategy::Stalled);

@@ -13,7 +13,7 @@ use super::{
     memory::Address,
     races::Known,
 };
-use passmuster_collectives::machine::{Awaited, Fetched, depart, validation::side_stream};
+use passmuster_plan::machine::{Awaited, Fetched, depart, validation::side_stream};
 
 /// A call of the library: among whom, and the number of the call among these.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]

@@ -1,7 +1,7 @@
 //! Tensor maps in the emulator's form.
 
-use passmuster_collectives::plan::{Outside, TensorMap};
 use passmuster_emulator::tensor_map::{self as emulated, ElementType, Interleave, MOST_DIMENSIONS, Swizzle};
+use passmuster_plan::plan::{Outside, TensorMap};
 
 /// The bytes of a map of memory at `address`, as words.
 ///
@@ -43,7 +43,7 @@ fn emulated(map: &TensorMap, address: u64) -> emulated::TensorMap {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use passmuster_collectives::plan::{Edge, edges};
+    use passmuster_plan::plan::{Edge, edges};
 
     /// If this fails, plans are refused whose maps the emulator makes, or the other way round.
     #[test]

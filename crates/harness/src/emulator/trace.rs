@@ -9,7 +9,7 @@ use super::{
     execution::{WarpPosition, WarpState},
     memory::{Address, Memory},
 };
-use passmuster_collectives::machine::trace::Events;
+use passmuster_plan::machine::trace::Events;
 
 /// A row: rank, stream, and there a block and a warp of it, or neither.
 type Row = (usize, usize, Option<(u32, Option<u32>)>);

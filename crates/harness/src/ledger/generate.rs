@@ -6,7 +6,7 @@
 use std::fmt::Write;
 
 use super::forms::{Form, Role};
-use passmuster_collectives::{
+use passmuster_plan::{
     library::Library,
     plan::{Arg, Build, Launch, Region},
 };

@@ -5,8 +5,8 @@ use super::{
     forms::{BLOCK, Form, Operand, Role},
     products,
 };
-use passmuster_collectives::kernels::fnv1a64;
 use passmuster_emulator::{choice::Choice, numerics::Format};
+use passmuster_plan::modules::fnv1a64;
 use passmuster_ptx::Type;
 
 /// Results of a form at most: of all instructions that it is, together.

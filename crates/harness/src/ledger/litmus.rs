@@ -8,14 +8,14 @@ use std::{collections::BTreeMap, sync::Arc, time::Duration};
 use serde::{Deserialize, Serialize};
 
 use crate::conformance::{Status, report::RecordCase};
-use passmuster_collectives::{
+use passmuster_emulator::litmus::{BYTES, Litmus};
+use passmuster_plan::{
     collective::DType,
-    kernels::fnv1a64,
     library::Library,
     machine::{Machine, MachineError},
+    modules::fnv1a64,
     plan::{Arg, BufferSpec, Build, Launch, Op, Outside, Plan, Region, Role, Script, Step, TensorMap},
 };
-use passmuster_emulator::litmus::{BYTES, Litmus};
 
 /// Launches of a test in one run of a machine, each on memory of its own.
 pub const AT_ONCE: u64 = 50;

@@ -12,10 +12,10 @@ use std::{sync::Arc, time::Duration};
 use serde::{Deserialize, Serialize};
 
 use crate::conformance::{Status, report::RecordCase};
-use passmuster_collectives::{
-    algorithms::Registry,
-    kernels::code_hash,
+use passmuster_plan::{
+    algorithms::Catalogue,
     machine::{Machine, MachineError, Waived},
+    modules::code_hash,
     plan::{Arg, BufferSpec, Build, Launch, Op, Plan, Region, Role, Script, Step},
 };
 
@@ -244,7 +244,7 @@ impl Row {
             row: self.name.into(),
             assumption: self.assumption.map(str::to_owned),
             world,
-            kernel: Registry::built_in().module(MODULE).map(|module| code_hash(module.release)).unwrap_or_default(),
+            kernel: crate::registry(Catalogue::default()).module(MODULE).map(|module| code_hash(module.release)).unwrap_or_default(),
             status,
             reads: counted.reads,
             stale: counted.stale,

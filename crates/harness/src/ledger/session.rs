@@ -7,7 +7,7 @@ use super::{
     generate::{launch, module_alone, module_of, register_bits},
     inputs::Inputs,
 };
-use passmuster_collectives::{
+use passmuster_plan::{
     machine::{Machine, MachineError},
     plan::{BufferSpec, Op, Plan, Region, Role, Script, Step},
 };

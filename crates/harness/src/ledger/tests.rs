@@ -5,7 +5,7 @@ use std::time::Duration;
 use super::*;
 use crate::{
     REGISTRY,
-    conformance::{MUTANTS, Status},
+    conformance::Status,
     emulator::{Emulator, EmulatorOptions},
 };
 use passmuster_ptx as ptx;
@@ -30,7 +30,7 @@ fn every_form_of_the_checked_in_ptx_is_in_the_list() {
     let known: std::collections::BTreeSet<String> = forms::all().into_iter().map(|form| forms::opcode(&form.name).to_owned()).collect();
     let mut texts: Vec<String> =
         REGISTRY.modules().iter().flat_map(|module| [Some(module.release), module.checked]).flatten().map(str::to_owned).collect();
-    texts.extend(MUTANTS.iter().filter(|mutant| mutant.half().is_none()).map(|mutant| mutant.ptx.to_owned()));
+    texts.extend(REGISTRY.mutants().iter().filter(|mutant| mutant.half().is_none()).map(|mutant| mutant.ptx.to_owned()));
     assert!(texts.len() > 20, "{} modules", texts.len());
     for text in texts {
         for form in forms_of(&ptx::parse(&text).unwrap()) {

@@ -2,8 +2,9 @@
 
 use std::{sync::Arc, time::Duration};
 
-use passmuster_collectives::{
-    algorithms::{Algorithm, Holders, Target},
+use passmuster_kernels::Holders;
+use passmuster_plan::{
+    algorithms::{Algorithm, Target},
     collective::{DType, ReduceOp, Shape},
     machine::Machine,
     plan::{BufferSpec, Call, RankCall, Region, Role, Script},

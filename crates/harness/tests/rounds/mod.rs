@@ -3,8 +3,9 @@
 
 use std::{sync::Arc, time::Duration};
 
-use passmuster_collectives::{
-    algorithms::{Algorithm, Target, all_gather, reduce_scatter},
+use passmuster_kernels::{all_gather, reduce_scatter};
+use passmuster_plan::{
+    algorithms::{Algorithm, Target},
     collective::{Collective, DType, ReduceOp},
     machine::Machine,
     plan::{Op, Plan, RankCall, Region, Script, Step},

@@ -4,7 +4,7 @@ use rstest::rstest;
 
 use super::*;
 use crate::conformance::{InputClass, Transform};
-use passmuster_collectives::{
+use passmuster_plan::{
     collective::{Collective, E4M3, E5M2, Roundings, reduce_in_order, reduce_per_hop},
     contract::Order,
 };

@@ -7,7 +7,7 @@ use super::super::{
     inputs::RankPayload,
     oracle::{Expected, Oracle, same_bits, same_value},
 };
-use passmuster_collectives::{
+use passmuster_plan::{
     collective::{DType, Element, ReduceOp, Shape, multiplied, reduce_in_order, reduce_per_hop},
     with_element,
 };

@@ -6,7 +6,7 @@ use rstest::rstest;
 
 use super::{numbers::sum_truncated, *};
 use crate::conformance::{Mismatch, Transform, compare};
-use passmuster_collectives::{
+use passmuster_plan::{
     collective::{Collective, Element, reduce_in_order},
     contract::Contract,
     with_element,

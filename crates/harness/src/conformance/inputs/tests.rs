@@ -6,7 +6,7 @@ use rstest::rstest;
 
 use super::*;
 use crate::REGISTRY;
-use passmuster_collectives::{
+use passmuster_plan::{
     collective::{ReduceOp, reduce_in_order, reduce_per_hop},
     plan::Op,
 };
@@ -219,7 +219,7 @@ fn special_values_appear(#[values(DType::F32, DType::BF16, DType::F16, DType::F6
         assert!(if infinity.is_some() { cancelled > 50 } else { cancelled == 0 }, "infinities that cancel");
         assert!(count(&|v| v.iter().all(|x| x.bits() & !sign < normal && x.bits() & !sign != 0)) > 50, "subnormals");
         assert!(count(&|v| v.iter().any(|x| x.bits() == normal) && sum(v).bits() & !sign < normal) > 50, "a subnormal difference");
-        let one_and_half_ulp = |v: &[T]| v.iter().map(|x| x.to_f64()).sum::<f64>() == 1.0 + passmuster_collectives::collective::unit_roundoff(dtype);
+        let one_and_half_ulp = |v: &[T]| v.iter().map(|x| x.to_f64()).sum::<f64>() == 1.0 + passmuster_plan::collective::unit_roundoff(dtype);
         // In f64 the tie cannot be told from its rounding.
         assert!(dtype == DType::F64 || count(&one_and_half_ulp) > 50, "ties");
     });

@@ -4,7 +4,7 @@ use super::{
     super::{collective_case::CollectiveCase, inputs::InputClass},
     Choice, LARGEST_WORLD, Source, modest, sequences,
 };
-use passmuster_collectives::{
+use passmuster_plan::{
     algorithms::{Algorithm, Protocol},
     collective::{Collective, DType},
 };

@@ -4,7 +4,7 @@ use super::{
     super::{collective_case::CollectiveCase, inputs::InputClass},
     Choice, LARGEST_WORLD, Source, TILED_ELEMENTS, modest, modest_counts, sequences,
 };
-use passmuster_collectives::collective::{Collective, DType};
+use passmuster_plan::collective::{Collective, DType};
 
 /// The algorithms of all collectives whose data copy engines move.
 pub(super) fn algorithms<'r>(from: Source<'r>) -> impl Iterator<Item = (Collective, &'r str)> {

@@ -7,23 +7,19 @@ use super::{
     },
     Choice, LARGEST_WORLD, Source, vary,
 };
-use passmuster_collectives::{
-    algorithms::{Auto, auto, tuning::Row},
-    collective::{Collective, DType, Shape},
-};
+use passmuster_plan::collective::{Collective, DType, Shape};
 
 /// Bytes of the larger of input and output, of all ranks together, up to which there are cases: more would take the emulator seconds each. Of a
 /// collective that changes its choice at none of these, the fewest at which it does.
 const MOST: u64 = 1 << 20;
 
-/// The sizes at which the choice changes and that have cases: those of worlds that were measured. Where the nearest row decides, sizes are the same.
-pub(super) fn tried(collective: Collective, world: u32) -> impl Iterator<Item = u64> {
-    let rows = || Auto::table().rows.iter().filter(move |row| row.collective == collective);
-    let uniform = |row: &Row, threshold: u64| threshold * u64::from(row.world);
-    let least = rows().flat_map(|row| row.thresholds().map(move |threshold| uniform(row, threshold))).min();
-    let most = least.map_or(0, |least| least.max(MOST));
-    let measured = rows().filter(move |row| row.world == world);
-    measured.flat_map(move |row| row.thresholds().filter(move |&threshold| uniform(row, threshold) <= most))
+/// The sizes at which the choice changes and that have cases: those of worlds that were measured.
+pub(super) fn tried(from: Source<'_>, collective: Collective, world: u32) -> impl Iterator<Item = u64> {
+    let switches = from.registry.apart(collective).map(|algorithm| algorithm.switches()).find(|switches| !switches.is_empty());
+    let switches = switches.unwrap_or_default();
+    let of_all_ranks = |&(ranks, bytes): &(u32, u64)| bytes * u64::from(ranks);
+    let most = switches.iter().map(of_all_ranks).min().map_or(0, |least| least.max(MOST));
+    switches.into_iter().filter(move |switch| switch.0 == world && of_all_ranks(switch) <= most).map(|(_, bytes)| bytes)
 }
 
 /// The counts on both sides of a threshold.
@@ -37,13 +33,14 @@ pub(super) fn merge(from: Source<'_>, seed: u64) -> Vec<CollectiveCase> {
     let mut choice = Choice::of_seed(seed ^ 0xa070);
     let mut cases = Vec::new();
     for collective in Collective::ALL {
+        let Some(algorithm) = from.chooser(collective) else { continue };
         let op = collective.operators()[0];
         for world in (1..=8).chain([LARGEST_WORLD]) {
             // The choice is made by bytes: the largest type has the fewest elements of them.
             let dtype = DType::F64;
-            let new = |dtype, count| CollectiveCase { seed, ..CollectiveCase::new(collective, auto::NAME, dtype, op, world, count) };
+            let new = |dtype, count| CollectiveCase { seed, ..CollectiveCase::new(collective, algorithm, dtype, op, world, count) };
             let counts: Vec<u64> =
-                tried(collective, world).flat_map(|threshold| around(collective, dtype, world, threshold)).chain([0, 33]).collect();
+                tried(from, collective, world).flat_map(|threshold| around(collective, dtype, world, threshold)).chain([0, 33]).collect();
             for &count in &counts {
                 let dtype = if count > 33 { dtype } else { choice.of(&[DType::BF16, DType::F32]) };
                 let mut case = CollectiveCase { inputs: choice.of(&InputClass::ALL), ..new(dtype, count) };
@@ -56,7 +53,7 @@ pub(super) fn merge(from: Source<'_>, seed: u64) -> Vec<CollectiveCase> {
             }
             let mut shot = |in_place| {
                 let in_place = in_place && collective.has_in_place();
-                CallSpec { algorithm: auto::NAME.into(), count: choice.of(&counts), offset: 0, in_place, group: 0, root: 0 }
+                CallSpec { algorithm: algorithm.into(), count: choice.of(&counts), offset: 0, in_place, group: 0, root: 0 }
             };
             let graph = Item::Graph { calls: vec![shot(false), shot(false)], replays: 3 };
             let calls = vec![Item::Eager(shot(false)), Item::Eager(shot(true)), graph, Item::Eager(shot(false)), Item::Eager(shot(false))];

@@ -8,7 +8,7 @@ use super::{
     },
     Source,
 };
-use passmuster_collectives::{
+use passmuster_plan::{
     algorithms::Foreign,
     collective::{Collective, DType},
 };

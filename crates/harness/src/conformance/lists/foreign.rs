@@ -9,7 +9,7 @@ use super::{
     },
     Choice, Source, far, vary,
 };
-use passmuster_collectives::{
+use passmuster_plan::{
     algorithms::{Algorithm, Foreign},
     collective::Collective,
 };

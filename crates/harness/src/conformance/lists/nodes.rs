@@ -7,10 +7,7 @@ use super::{
     },
     Choice, Source, modest_counts, vary,
 };
-use passmuster_collectives::{
-    algorithms::{Hierarchical, hierarchical},
-    collective::{Collective, DType, ReduceOp},
-};
+use passmuster_plan::collective::{Collective, DType, ReduceOp};
 
 /// Ranks, and the nodes that they are on: nodes of one rank, of two, and of more; two nodes and more.
 const GROUPS: [(u32, u32); 8] = [(2, 2), (3, 3), (4, 2), (4, 4), (6, 2), (6, 3), (8, 2), (8, 4)];
@@ -31,16 +28,21 @@ fn peer(from: Source<'_>, collective: Collective, (dtype, op): (DType, ReduceOp)
     choice.of(&able).to_owned()
 }
 
+/// The collectives that span nodes, and by which algorithm.
+fn spanning(from: Source<'_>) -> impl Iterator<Item = (Collective, &str)> {
+    Collective::ALL.into_iter().filter_map(move |collective| Some((collective, from.spanning(collective)?)))
+}
+
 fn case(
     from: Source<'_>,
-    collective: Collective,
+    (collective, algorithm): (Collective, &str),
     (dtype, op): (DType, ReduceOp),
     (world, nodes): (u32, u32),
     count: u64,
     seed: u64,
     choice: &mut Choice,
 ) -> CollectiveCase {
-    let mut case = CollectiveCase { nodes, seed, ..CollectiveCase::new(collective, hierarchical::NAME, dtype, op, world, count) };
+    let mut case = CollectiveCase { nodes, seed, ..CollectiveCase::new(collective, algorithm, dtype, op, world, count) };
     case.inputs = choice.of(&InputClass::ALL);
     vary(from, &mut case, choice);
     if choice.one_in(2) {
@@ -52,21 +54,21 @@ fn case(
 /// Two nodes of two ranks, for each collective.
 pub(super) fn smoke(from: Source<'_>, seed: u64) -> Vec<CollectiveCase> {
     let mut choice = Choice::of_seed(seed ^ 0x40de1);
-    let all = Hierarchical::COLLECTIVES;
-    all.map(|collective| case(from, collective, (DType::BF16, collective.operators()[0]), (4, 2), 1040, seed, &mut choice)).to_vec()
+    let of = |of: (Collective, &str)| case(from, of, (DType::BF16, of.0.operators()[0]), (4, 2), 1040, seed, &mut choice);
+    spanning(from).map(of).collect()
 }
 
 /// Every type and operator, groups and counts in turn, pre-multiplied sums, and sequences in and out of place.
 pub(super) fn merge(from: Source<'_>, seed: u64) -> Vec<CollectiveCase> {
     let mut choice = Choice::of_seed(seed ^ 0x40de2);
     let mut cases = Vec::new();
-    for collective in Hierarchical::COLLECTIVES {
+    for of @ (collective, algorithm) in spanning(from) {
         for (row, dtype) in DType::COMMON.into_iter().enumerate() {
             for (column, op) in operators(collective, dtype).into_iter().enumerate() {
                 for turn in 0..2 {
                     let group = GROUPS[(3 * row + column + 5 * turn) % GROUPS.len()];
                     let count = choice.of(&modest_counts(collective, dtype, group.0, MOST_ELEMENTS));
-                    cases.push(case(from, collective, (dtype, op), group, count, seed, &mut choice));
+                    cases.push(case(from, of, (dtype, op), group, count, seed, &mut choice));
                 }
             }
         }
@@ -74,13 +76,13 @@ pub(super) fn merge(from: Source<'_>, seed: u64) -> Vec<CollectiveCase> {
             let (dtype, op) = (choice.of(&[DType::BF16, DType::F32]), collective.operators()[0]);
             let counts = modest_counts(collective, dtype, world, MOST_ELEMENTS);
             for count in [0, 1, choice.of(&counts), choice.of(&counts)] {
-                cases.push(case(from, collective, (dtype, op), group, count, seed, &mut choice));
+                cases.push(case(from, of, (dtype, op), group, count, seed, &mut choice));
             }
             if collective.operators().contains(&ReduceOp::PremulSum) {
-                cases.push(case(from, collective, (dtype, ReduceOp::PremulSum), group, choice.of(&counts), seed, &mut choice));
+                cases.push(case(from, of, (dtype, ReduceOp::PremulSum), group, choice.of(&counts), seed, &mut choice));
             }
             let mut shot = |in_place| CallSpec {
-                algorithm: hierarchical::NAME.into(),
+                algorithm: algorithm.into(),
                 count: choice.of(&counts),
                 offset: 0,
                 in_place: in_place && collective.has_in_place(),
@@ -89,7 +91,7 @@ pub(super) fn merge(from: Source<'_>, seed: u64) -> Vec<CollectiveCase> {
             };
             let graph = Item::Graph { calls: vec![shot(false), shot(true)], replays: 3 };
             let calls = vec![Item::Eager(shot(false)), Item::Eager(shot(true)), graph, Item::Eager(shot(false))];
-            cases.push(CollectiveCase { calls, nodes, seed, ..CollectiveCase::new(collective, hierarchical::NAME, dtype, op, world, 0) });
+            cases.push(CollectiveCase { calls, nodes, seed, ..CollectiveCase::new(collective, algorithm, dtype, op, world, 0) });
         }
     }
     cases

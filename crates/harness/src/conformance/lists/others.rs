@@ -4,7 +4,7 @@ use super::{
     super::{collective_case::CollectiveCase, inputs::InputClass},
     Choice, LARGEST_WORLD, Source, TILED_ELEMENTS, modest, modest_counts, root, sequences, supported,
 };
-use passmuster_collectives::collective::{Collective, DType, Shape};
+use passmuster_plan::collective::{Collective, DType, Shape};
 
 /// The collectives of this module.
 fn collectives() -> impl Iterator<Item = Collective> {

@@ -4,7 +4,7 @@ use super::{
     super::{collective_case::CollectiveCase, inputs::InputClass},
     Choice, LARGEST_WORLD, Source, boundary_counts, modest, root, sample, sequences, supported,
 };
-use passmuster_collectives::collective::{Collective, DType, ReduceOp};
+use passmuster_plan::collective::{Collective, DType, ReduceOp};
 
 /// The collectives other than all-reduce that have such algorithms.
 pub(super) fn others(from: Source<'_>) -> impl Iterator<Item = Collective> {

@@ -4,7 +4,7 @@ use super::{
     super::{collective_case::CollectiveCase, inputs::InputClass},
     Choice, LARGEST_WORLD, MODEST_ELEMENTS, Source, modest, modest_counts, sequences, supported, vary,
 };
-use passmuster_collectives::{
+use passmuster_plan::{
     collective::{Collective, DType, ReduceOp, Shape},
     plan::Call,
 };

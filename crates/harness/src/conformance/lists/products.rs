@@ -4,8 +4,8 @@ use super::{
     super::{Fault, Numbers, ProductCase, Skew},
     Choice,
 };
-use passmuster_collectives::{
-    algorithms::{TensorParallelFusion, matmul::Tile},
+use passmuster_plan::{
+    algorithms::{Registry, TensorParallelFusion},
     collective::{DType, Layout, Product},
 };
 
@@ -24,27 +24,30 @@ fn product((rows, columns, depth): (u64, u64, u64), dtype: DType, layout: Layout
 const FORMS: [(DType, Layout); 4] =
     [(DType::BF16, Layout::Nk), (DType::F16, Layout::Kn), (DType::BF16, Layout::Kn), (DType::F16, Layout::Nk)];
 
-fn algorithms(half: TensorParallelFusion) -> impl Iterator<Item = &'static str> {
-    half.algorithms().iter().map(|algorithm| algorithm.name())
+fn algorithms(registry: &Registry, half: TensorParallelFusion) -> impl Iterator<Item = &'static str> {
+    registry.products(half).map(|algorithm| algorithm.name())
 }
 
 /// Every algorithm on two and four ranks, with less than a tile and with several.
-pub(super) fn smoke(seed: u64) -> Vec<ProductCase> {
+pub(super) fn smoke(registry: &Registry, seed: u64) -> Vec<ProductCase> {
     let cases = |half: TensorParallelFusion, algorithm| {
         let case =
             move |shape, world| ProductCase { seed, ..ProductCase::new(half, algorithm, product(shape, DType::BF16, Layout::Nk), world) };
         [(1, 2), (2, 2), (2, 4)].map(|(shape, world)| case(SHAPES[shape], world))
     };
-    TensorParallelFusion::ALL.into_iter().flat_map(|half| algorithms(half).flat_map(move |algorithm| cases(half, algorithm))).collect()
+    TensorParallelFusion::ALL
+        .into_iter()
+        .flat_map(|half| algorithms(registry, half).flat_map(move |algorithm| cases(half, algorithm)))
+        .collect()
 }
 
 /// Every algorithm at every shape and world size, with integers and with fractions; types and layouts, tiles, a late rank and a second group take turns.
-pub(super) fn merge(seed: u64) -> Vec<ProductCase> {
+pub(super) fn merge(registry: &Registry, seed: u64) -> Vec<ProductCase> {
     let mut choice = Choice::of_seed(seed ^ 0x70_726f_6475_6374);
     let mut cases = Vec::new();
     for half in TensorParallelFusion::ALL {
-        for algorithm in algorithms(half) {
-            let tiled = half.find(algorithm).is_ok_and(|algorithm| algorithm.tiled(Tile::NARROWEST).is_some());
+        for algorithm in registry.products(half) {
+            let (algorithm, tiles) = (algorithm.name(), algorithm.tiles());
             for (row, shape) in SHAPES.into_iter().enumerate() {
                 // What more of large parts among many ranks would show, fewer ranks do: the reference takes the host long.
                 let worlds = if row < 3 { &[1, 2, 3, 4, 8][..] } else { &[1, 2, 3, 4] };
@@ -53,7 +56,7 @@ pub(super) fn merge(seed: u64) -> Vec<ProductCase> {
                     let mut case = ProductCase::new(half, algorithm, product(shape, dtype, layout), world);
                     case.inputs = Numbers::ALL[(row / FORMS.len() + turn + choice.draw() as usize) % Numbers::ALL.len()];
                     case.seed = seed.wrapping_add(choice.draw() % 0xffff);
-                    case.tile = (tiled && choice.one_in(2)).then(|| choice.of(&Tile::ALL).columns);
+                    case.tile = (!tiles.is_empty() && choice.one_in(2)).then(|| choice.of(&tiles));
                     let rank = (choice.draw() % u64::from(world)) as u32;
                     case.skew = choice.one_in(2).then_some(Skew { rank, microseconds: 2000, site: None });
                     case.groups = if choice.one_in(4) { 2 } else { 1 };
@@ -80,13 +83,14 @@ pub(super) fn faults() -> Vec<ProductCase> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::REGISTRY;
 
     #[test]
     fn every_algorithm_meets_what_may_go_wrong() {
-        let cases = merge(0);
+        let cases = merge(&REGISTRY, 0);
         assert_eq!(cases.len(), 12 * (3 * 5 + 3 * 4) + 4);
         for half in TensorParallelFusion::ALL {
-            for algorithm in algorithms(half) {
+            for algorithm in algorithms(&REGISTRY, half) {
                 let of = |is: &dyn Fn(&ProductCase) -> bool| cases.iter().any(|c| c.half == half && c.algorithm == algorithm && is(c));
                 for numbers in Numbers::ALL {
                     assert!(of(&|c| c.inputs == numbers && c.world > 1), "{half}/{algorithm} {numbers}");
@@ -102,12 +106,12 @@ mod tests {
             }
         }
         let tiles = |columns| cases.iter().any(|case| case.tile == Some(columns) && case.world > 1);
-        assert!(Tile::ALL.iter().all(|tile| tiles(tile.columns)));
+        assert!([256, 224, 208, 192, 128].into_iter().all(tiles));
     }
 
     #[test]
     fn ids_read_back() {
-        for case in merge(3).into_iter().chain(smoke(0)).chain(faults()) {
+        for case in merge(&REGISTRY, 3).into_iter().chain(smoke(&REGISTRY, 0)).chain(faults()) {
             assert_eq!(case.to_string().parse::<ProductCase>().as_ref(), Ok(&case));
         }
     }

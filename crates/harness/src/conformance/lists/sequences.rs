@@ -15,7 +15,7 @@ use super::{
     },
     Source, counts_in_sequences,
 };
-use passmuster_collectives::{
+use passmuster_plan::{
     collective::{Collective, DType, ReduceOp},
     machine::Site,
 };

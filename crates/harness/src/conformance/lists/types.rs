@@ -5,7 +5,7 @@ use super::{
     super::{collective_case::CollectiveCase, inputs::InputClass},
     Choice, LARGEST_WORLD, Source, modest,
 };
-use passmuster_collectives::collective::{Collective, DType, ReduceOp};
+use passmuster_plan::collective::{Collective, DType, ReduceOp};
 
 /// Every combination that is not common, but for [pre-multiplied sums](premultiplied).
 fn reductions() -> impl Iterator<Item = (DType, ReduceOp)> {

@@ -7,10 +7,7 @@ use super::{
     },
     Choice, LARGEST_WORLD, Source, chosen, modest_counts, vary,
 };
-use passmuster_collectives::{
-    algorithms::unregistered,
-    collective::{Collective, DType, ReduceOp, Shape},
-};
+use passmuster_plan::collective::{Collective, DType, ReduceOp, Shape};
 
 /// All ranks' elements together, of the larger of input and output.
 const MOST_ELEMENTS: u64 = 20_000;
@@ -22,9 +19,14 @@ fn peer(from: Source<'_>, collective: Collective, (dtype, op): (DType, ReduceOp)
     (!able.is_empty()).then(|| choice.of(&able).to_owned())
 }
 
+/// The collectives that can be called so, and by which algorithm.
+fn staging(from: Source<'_>) -> impl Iterator<Item = (Collective, &str)> {
+    Collective::ALL.into_iter().filter_map(move |collective| Some((collective, from.staging(collective)?)))
+}
+
 fn case(
     from: Source<'_>,
-    collective: Collective,
+    (collective, algorithm): (Collective, &str),
     (dtype, world, count): (DType, u32, u64),
     seed: u64,
     choice: &mut Choice,
@@ -32,7 +34,7 @@ fn case(
     // Of pre-multiplied sums, the products are what peers read.
     let ops: Vec<ReduceOp> =
         collective.operators().iter().copied().filter(|op| [ReduceOp::Sum, ReduceOp::PremulSum, ReduceOp::Copy].contains(op)).collect();
-    let mut case = CollectiveCase { seed, ..CollectiveCase::new(collective, unregistered::NAME, dtype, choice.of(&ops), world, count) };
+    let mut case = CollectiveCase { seed, ..CollectiveCase::new(collective, algorithm, dtype, choice.of(&ops), world, count) };
     case.inputs = choice.of(&InputClass::ALL);
     vary(from, &mut case, choice);
     case
@@ -41,23 +43,23 @@ fn case(
 /// A case of every collective.
 pub(super) fn smoke(from: Source<'_>, seed: u64) -> Vec<CollectiveCase> {
     let mut choice = Choice::of_seed(seed ^ 0x91a1);
-    Collective::ALL.map(|collective| case(from, collective, (DType::BF16, 3, 1040), seed, &mut choice)).to_vec()
+    staging(from).map(|of| case(from, of, (DType::BF16, 3, 1040), seed, &mut choice)).collect()
 }
 
 /// Boundary counts, sizes at which what is wrapped changes, peers, and sequences in and out of place, of every collective.
 pub(super) fn merge(from: Source<'_>, seed: u64) -> Vec<CollectiveCase> {
     let mut choice = Choice::of_seed(seed ^ 0x91a2);
     let mut cases = Vec::new();
-    for collective in Collective::ALL {
+    for of @ (collective, algorithm) in staging(from) {
         for world in (1..=8).chain([LARGEST_WORLD]) {
             let dtype = choice.of(&[DType::BF16, DType::F32, DType::F64]);
             let boundaries = modest_counts(collective, dtype, world, MOST_ELEMENTS);
             let slot = Shape::new(collective, world, 1).larger() * dtype.size();
             let with_large = [2, 4, 8].contains(&world);
-            let above: Vec<u64> = chosen::tried(collective, world).filter(|_| with_large).map(|bytes| bytes / slot + 1).collect();
+            let above: Vec<u64> = chosen::tried(from, collective, world).filter(|_| with_large).map(|bytes| bytes / slot + 1).collect();
             let counts: Vec<u64> = above.iter().copied().chain([0, choice.of(&boundaries), choice.of(&boundaries)]).collect();
             for &count in &counts {
-                let mut case = case(from, collective, (dtype, world, count), seed, &mut choice);
+                let mut case = case(from, of, (dtype, world, count), seed, &mut choice);
                 if above.contains(&count) {
                     // As `chosen` has it: sequences have graphs.
                     case.graph = Graph::default();
@@ -66,7 +68,7 @@ pub(super) fn merge(from: Source<'_>, seed: u64) -> Vec<CollectiveCase> {
                 cases.push(case);
             }
             let mut shot = |in_place| CallSpec {
-                algorithm: unregistered::NAME.into(),
+                algorithm: algorithm.into(),
                 count: choice.of(&counts),
                 offset: 0,
                 in_place: in_place && collective.has_in_place(),
@@ -76,7 +78,7 @@ pub(super) fn merge(from: Source<'_>, seed: u64) -> Vec<CollectiveCase> {
             let graph = Item::Graph { calls: vec![shot(false), shot(true)], replays: 3 };
             let calls = vec![Item::Eager(shot(false)), Item::Eager(shot(true)), graph, Item::Eager(shot(false))];
             let op = collective.operators()[0];
-            cases.push(CollectiveCase { calls, seed, ..CollectiveCase::new(collective, unregistered::NAME, dtype, op, world, 0) });
+            cases.push(CollectiveCase { calls, seed, ..CollectiveCase::new(collective, algorithm, dtype, op, world, 0) });
         }
     }
     cases

@@ -8,9 +8,9 @@ use super::{
     Choice, Source, modest_counts, supported,
 };
 #[cfg(doc)]
-use passmuster_collectives::plan::Build;
-use passmuster_collectives::{
-    algorithms::{Algorithm, auto, unregistered},
+use passmuster_plan::plan::Build;
+use passmuster_plan::{
+    algorithms::Algorithm,
     collective::{Collective, DType, ReduceOp, Shape},
     plan::{Call, MAX_RANKS, MAX_WORLD},
 };
@@ -75,7 +75,7 @@ pub(super) fn merge(from: Source<'_>, seed: u64) -> Vec<CollectiveCase> {
                 }
             }
         }
-        for name in [auto::NAME, unregistered::NAME] {
+        for name in [from.chooser(collective), from.staging(collective)].into_iter().flatten() {
             cases.push(calls(
                 (collective, name),
                 (DType::BF16, collective.operators()[0]),

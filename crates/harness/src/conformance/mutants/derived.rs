@@ -9,16 +9,16 @@ use serde::{Deserialize, Serialize};
 
 use super::{
     lines::{EntryText, Instruction},
-    narrowest_entry, product_cases,
+    product_cases,
     sites::{Branch, Door, Sites},
     small,
 };
 use crate::conformance::{Case, CollectiveCase, List, ProductCase};
-use passmuster_collectives::{
-    algorithms::{Algorithm, Foreign, Registry, Target, TensorParallelFusion, entry},
+use passmuster_plan::{
+    algorithms::{Algorithm, Foreign, Registry, Target, TensorParallelFusion, kit::entry},
     collective::{Collective, DType, ReduceOp},
-    kernels::{Calls, Module},
     library::Library,
+    modules::{Calls, Module},
     plan::{Build, Launch, MAX_WORLD},
 };
 
@@ -193,13 +193,13 @@ pub fn subjects(registry: &Registry) -> impl Iterator<Item = (&'static Module, S
 /// Every module of a fused product, and the entry that its mutants are made of.
 pub fn subjects_of_products(registry: &Registry) -> impl Iterator<Item = (&'static Module, String)> {
     let fused = registry.modules().iter().copied().filter(|module| TensorParallelFusion::of(module.name).is_some());
-    fused.map(|module| (module, narrowest_entry(module.name, DType::BF16)))
+    fused.map(|module| (module, entry(module, DType::BF16, ReduceOp::Sum)))
 }
 
 /// The cases that mutants of a product's kernel are judged on: those of each algorithm that launches it.
 pub fn cases_of_product(registry: &Registry, half: TensorParallelFusion, module: &str) -> Vec<ProductCase> {
-    let algorithms = half.algorithms().iter();
-    let mut cases: Vec<ProductCase> = algorithms.flat_map(|algorithm| product_cases(half, algorithm.name(), DType::BF16, true)).collect();
+    let of = |name| product_cases(registry, half, name, DType::BF16, true);
+    let mut cases: Vec<ProductCase> = registry.products(half).flat_map(|algorithm| of(algorithm.name())).collect();
     let blocks = Target::default().waiting_blocks;
     cases.retain(|case| Case::from(case.clone()).modules(registry, blocks).iter().any(|(name, _)| name == module));
     // The quick ones first, of each algorithm.
@@ -221,8 +221,8 @@ pub fn derived_of(registry: &Registry, is_wanted: impl Fn(&str) -> bool) -> Vec<
 /// The mutants of a kernel from elsewhere: of each entry that its launches name. `library` has its modules.
 ///
 /// ```
-/// use passmuster::conformance::mutants;
-/// use passmuster_collectives::{algorithms::Foreign, library::Library, plan::Build};
+/// use passmuster_harness::conformance::mutants;
+/// use passmuster_plan::{algorithms::Foreign, library::Library, plan::Build};
 /// let text = r#"
 /// name = "waits"
 /// collective = "all_reduce"

@@ -5,7 +5,7 @@
 
 use std::mem::discriminant;
 
-use passmuster_collectives::plan::{Op, Plan};
+use passmuster_plan::plan::{Op, Plan};
 
 /// What is done to an operation, by its index.
 type Change = fn(&mut Vec<Op>, usize);
@@ -48,7 +48,7 @@ fn normal(plan: &Plan) -> Vec<Vec<String>> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use passmuster_collectives::plan::Region;
+    use passmuster_plan::plan::Region;
 
     #[test]
     fn each_operation_is_dropped_and_moved_where_that_is_a_difference() {

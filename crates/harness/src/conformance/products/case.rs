@@ -2,18 +2,15 @@
 //!
 //! `all_gather_matmul/fused:bf16,nk:w=4:rows=200:columns=256:depth=200:inputs=fractions:tile=208:skew=r1+2000us:groups=2:seed=9f3c`
 
-use std::{collections::BTreeMap, fmt, str::FromStr};
+use std::{collections::BTreeMap, fmt, str::FromStr, sync::Arc};
 
 use super::Numbers;
 use crate::conformance::{
     collective_case::{CaseError, CaseId, Fault, Skew, hexadecimal, number, pairs},
     shrink::Simplify,
 };
-use passmuster_collectives::{
-    algorithms::{
-        TensorParallelFusion,
-        matmul::{TensorParallel, Tile},
-    },
+use passmuster_plan::{
+    algorithms::{Registry, TensorParallel, TensorParallelFusion},
     collective::{DType, Layout, Product},
     plan::MAX_WORLD,
 };
@@ -60,21 +57,31 @@ impl ProductCase {
     ///
     /// # Errors
     /// An unknown algorithm, tiles that there are not, or of an algorithm that has no choice of them.
-    pub fn algorithm(&self) -> Result<Algorithm, String> {
-        let algorithm = self.half.find(&self.algorithm)?;
-        let Some(columns) = self.tile else { return Ok(Algorithm::Best(algorithm)) };
-        let tile = Tile::ALL.into_iter().find(|tile| tile.columns == columns).ok_or_else(|| {
-            let all = Tile::ALL.map(|tile| tile.columns.to_string());
+    pub fn algorithm(&self, registry: &Registry) -> Result<Arc<dyn TensorParallel>, String> {
+        let algorithm = registry.product(self.half, &self.algorithm)?;
+        let Some(columns) = self.tile else { return Ok(algorithm.clone()) };
+        let tiles = algorithm.tiles();
+        if tiles.is_empty() {
+            return Err(format!("tile={columns}: {}/{} has no choice of tiles", self.half, self.algorithm));
+        }
+        algorithm.tiled(columns).ok_or_else(|| {
+            let all: Vec<String> = tiles.iter().map(u32::to_string).collect();
             format!("tile={columns}: expected one of {}", all.join(", "))
-        })?;
-        let tiled =
-            algorithm.tiled(tile).ok_or_else(|| format!("tile={columns}: {}/{} has no choice of tiles", self.half, self.algorithm))?;
-        Ok(Algorithm::Tiled(tiled))
+        })
+    }
+
+    /// Whether a registry has the algorithm, with the case's tiles.
+    ///
+    /// # Errors
+    /// As [`ProductCase::algorithm`].
+    pub fn check_known(&self, registry: &Registry) -> Result<(), String> {
+        self.algorithm(registry).map(drop)
     }
 
     /// Environment variables that the machine's process needs for this case.
-    pub fn environment(&self) -> BTreeMap<&'static str, &'static str> {
-        self.half.find(&self.algorithm).map_or_else(|_| BTreeMap::new(), |algorithm| algorithm.environment().iter().copied().collect())
+    pub fn environment(&self, registry: &Registry) -> BTreeMap<&'static str, &'static str> {
+        let algorithm = registry.product(self.half, &self.algorithm);
+        algorithm.map_or_else(|_| BTreeMap::new(), |algorithm| algorithm.environment().iter().copied().collect())
     }
 
     /// Bytes of all ranks' A.
@@ -102,7 +109,7 @@ impl ProductCase {
         if !(1..=MOST_GROUPS).contains(&self.groups) {
             return Err(format!("groups={}: 1 to {MOST_GROUPS}", self.groups));
         }
-        self.algorithm().map(drop)
+        Ok(())
     }
 }
 
@@ -143,25 +150,6 @@ impl Simplify for ProductCase {
         push(&|case| case.inputs = Numbers::Integers);
         push(&|case| case.seed = 0);
         out
-    }
-}
-
-/// An algorithm that a case names.
-pub enum Algorithm {
-    /// With the tiles of its choice.
-    Best(&'static dyn TensorParallel),
-    /// With those of the case.
-    Tiled(Box<dyn TensorParallel>),
-}
-
-impl std::ops::Deref for Algorithm {
-    type Target = dyn TensorParallel;
-
-    fn deref(&self) -> &Self::Target {
-        match self {
-            Algorithm::Best(algorithm) => *algorithm,
-            Algorithm::Tiled(algorithm) => &**algorithm,
-        }
     }
 }
 
@@ -239,7 +227,10 @@ fn parse(id: &str) -> Result<ProductCase, String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::conformance::shrink::shrink;
+    use crate::{
+        REGISTRY,
+        conformance::{Case, shrink::shrink},
+    };
     use rstest::rstest;
     use std::time::Duration;
 
@@ -289,7 +280,8 @@ mod tests {
     #[case("all_gather_matmul/pull", "bf16,nk", "w=17:rows=8:columns=8:depth=8", "w=17: a group has 1 to 16 ranks")]
     fn errors_say_what_was_expected(#[case] path: &str, #[case] types: &str, #[case] keys: &str, #[case] start: &str) {
         let id = format!("{path}:{types}:{keys}");
-        let error = id.parse::<ProductCase>().unwrap_err().to_string();
+        let resolve = |case: ProductCase| Case::from(case).check_known(&REGISTRY);
+        let error = id.parse::<ProductCase>().and_then(resolve).unwrap_err().to_string();
         assert!(error.starts_with(start) && error.ends_with(&format!("in case id `{id}`")), "{error}");
     }
 

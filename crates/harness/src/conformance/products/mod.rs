@@ -1,4 +1,4 @@
-//! Conformance of products of matrices that ranks have parts of ([`TensorParallel`](passmuster_collectives::algorithms::matmul::TensorParallel)): cases, what they do, and
+//! Conformance of products of matrices that ranks have parts of ([`TensorParallel`](passmuster_plan::algorithms::TensorParallel)): cases, what they do, and
 //! how it is judged.
 //!
 //! The reference is computed on the host, in f64.
@@ -27,8 +27,8 @@ use super::{
     runner::{self, Checks, Settings},
     verdict::Verdict,
 };
-use passmuster_collectives::{
-    algorithms::TensorParallelFusion,
+use passmuster_plan::{
+    algorithms::{Registry, TensorParallelFusion},
     collective::{Bounded, Collective, DType, Element, Product, ReduceOp, Shape},
     machine::{Machine, MachineError, arguments::tensor_maps},
     plan::{BufferSpec, Op, Region, Script, Step},
@@ -56,7 +56,7 @@ fn try_judge<T: Element<Acc = f32>>(
 ) -> Result<Verdict, MachineError> {
     machine.close_groups();
     let (world, groups) = (case.world as usize, case.groups as usize);
-    let supported = scenario::build(case, machine.waiting_blocks(world, groups)).and_then(|scenario| {
+    let supported = scenario::build(settings.registry, case, machine.waiting_blocks(world, groups)).and_then(|scenario| {
         affordable(case)?;
         gpus_of_their_own(case, &scenario, machine.info().gpus)?;
         Ok(scenario)
@@ -257,7 +257,7 @@ fn different(group: usize, expected: &[Vec<u8>], got: &[Vec<u8>], what: &str) ->
 ///
 /// # Errors
 /// Why the case is not supported.
-pub(super) fn prepared(case: &ProductCase, waiting_blocks: u32) -> Result<(Vec<Vec<BufferSpec>>, Script), String> {
-    let scenario = scenario::build(case, waiting_blocks)?;
+pub(super) fn prepared(registry: &Registry, case: &ProductCase, waiting_blocks: u32) -> Result<(Vec<Vec<BufferSpec>>, Script), String> {
+    let scenario = scenario::build(registry, case, waiting_blocks)?;
     Ok((vec![scenario.buffers; case.groups as usize], scenario.script))
 }

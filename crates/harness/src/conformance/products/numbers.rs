@@ -6,7 +6,7 @@ use crate::conformance::{
     inputs::{InputClass, mix},
     oracle::{Expected, oracle},
 };
-use passmuster_collectives::{
+use passmuster_plan::{
     algorithms::TensorParallelFusion,
     collective::{Bounded, Element, Product, ReduceOp, Roundings, from_name, smallest_subnormal, unit_roundoff},
     contract::Contract,
@@ -142,7 +142,7 @@ const ADDITION: f64 = 1.0 / (1 << 23) as f64;
 mod tests {
     use super::*;
     use half::{bf16, f16};
-    use passmuster_collectives::collective::{DType, Layout};
+    use passmuster_plan::collective::{DType, Layout};
 
     fn judge(half: TensorParallelFusion, numbers: Numbers) -> Judge {
         Judge { half, numbers, contract: if half == TensorParallelFusion::Gather { Contract::COPIED } else { Contract::ORDERED }, depth: 3 }

@@ -8,11 +8,8 @@ use std::sync::Arc;
 
 use super::ProductCase;
 use crate::conformance::{Fault, Skew};
-use passmuster_collectives::{
-    algorithms::{
-        TensorParallelFusion,
-        matmul::{self, TensorParallel, Tile},
-    },
+use passmuster_plan::{
+    algorithms::{Registry, TensorParallel, TensorParallelFusion},
     contract::Contract,
     plan::{BufferSpec, Departure, Op, Operands, Plan, Region, Role, Script, Step},
 };
@@ -72,8 +69,8 @@ pub(super) const LAST: usize = REPLAYED[1][1];
 ///
 /// # Errors
 /// Why the case is not supported.
-pub(super) fn build(case: &ProductCase, blocks: u32) -> Result<Scenario, String> {
-    let algorithm = case.algorithm()?;
+pub(super) fn build(registry: &Registry, case: &ProductCase, blocks: u32) -> Result<Scenario, String> {
+    let algorithm = case.algorithm(registry)?;
     algorithm.supports(&case.product, case.world, blocks)?;
     let builder = Builder::new(case, &*algorithm, blocks);
     let mut scenario = Scenario {
@@ -82,24 +79,25 @@ pub(super) fn build(case: &ProductCase, blocks: u32) -> Result<Scenario, String>
         draws: std::array::from_fn(|draw| builder.draw(draw)),
         script: Script { steps: Vec::new() },
         calls: Vec::new(),
-        plain: algorithm.equals_plain().then(|| builder.plain()),
+        plain: None,
         contract: algorithm.contract(&case.product, case.world),
     };
     scenario.script.steps = builder.steps(&mut scenario.calls);
-    if let Some(plain) = &scenario.plain {
-        let plan = builder.plan_of_plain(plain);
+    if let Some((plain, multiply)) = builder.plain {
+        let plan = Arc::new(Plan::per_rank("plain product", case.world, |_| vec![multiply.clone()]));
         scenario.script.steps.extend((0..case.groups as usize).map(|group| enqueue(group, &plan)));
+        scenario.plain = Some(plain);
     }
     Ok(scenario)
 }
 
 struct Builder<'a> {
     case: &'a ProductCase,
-    algorithm: &'a dyn TensorParallel,
-    blocks: u32,
     operands: Operands,
     workspace: Vec<BufferSpec>,
     plan: Plan,
+    /// What the plain kernel multiplies, and how, where the algorithm promises to equal it.
+    plain: Option<(Plain, Op)>,
 }
 
 /// A stream for each group.
@@ -112,13 +110,17 @@ fn copy(from: &Region, to: &Region) -> Op {
 }
 
 impl<'a> Builder<'a> {
-    fn new(case: &'a ProductCase, algorithm: &'a dyn TensorParallel, blocks: u32) -> Builder<'a> {
+    fn new(case: &'a ProductCase, algorithm: &dyn TensorParallel, blocks: u32) -> Builder<'a> {
         let ProductCase { half, product, world, .. } = case;
         let bytes = half.elements(product, *world).map(|elements| elements * product.dtype.size());
         let [a, b, c] = [("a", bytes[0]), ("b", bytes[1]), ("c", bytes[2])].map(|(name, bytes)| Region::new(name, 0, bytes));
         let operands = Operands { a, b, c };
         let plan = algorithm.plan(product, &operands, *world, blocks);
-        Builder { case, algorithm, blocks, workspace: algorithm.workspace(product, *world, blocks), operands, plan }
+        let plain = plain(case, &operands);
+        let of_plain = Operands { a: plain.a.clone(), b: operands.b.clone(), c: plain.c.clone() };
+        let multiply = algorithm.plain(&product.gathered(*world), &of_plain, case.tile, blocks);
+        let plain = multiply.map(|multiply| (plain, multiply));
+        Builder { case, workspace: algorithm.workspace(product, *world, blocks), operands, plan, plain }
     }
 
     fn buffers(&self) -> Vec<BufferSpec> {
@@ -133,8 +135,7 @@ impl<'a> Builder<'a> {
             local("last", 2 * c.bytes),
             local("log", calls * c.bytes),
         ]);
-        if self.algorithm.equals_plain() {
-            let Plain { a, c } = self.plain();
+        if let Some((Plain { a, c }, _)) = &self.plain {
             buffers.extend((a.buffer == "plain.a").then(|| local(&a.buffer, a.bytes)));
             buffers.push(local(&c.buffer, c.bytes));
         }
@@ -143,7 +144,7 @@ impl<'a> Builder<'a> {
     }
 
     fn draw(&self, draw: usize) -> Region {
-        part("draws", draw, self.operands.a.bytes)
+        draw_of(&self.operands, draw)
     }
 
     /// A call whose A comes from one region and whose C goes to another.
@@ -202,24 +203,21 @@ impl<'a> Builder<'a> {
         }
         steps
     }
+}
 
-    fn plain(&self) -> Plain {
-        let ProductCase { half, product, world, .. } = self.case;
-        let size = product.dtype.size();
-        let c = Region::new("plain.c", 0, product.c(*world) * size);
-        match half {
-            TensorParallelFusion::Gather => Plain { a: Region::new("plain.a", 0, u64::from(*world) * product.a() * size), c },
-            TensorParallelFusion::Scatter => Plain { a: self.draw(0), c },
-        }
-    }
+/// A draw of A.
+fn draw_of(operands: &Operands, draw: usize) -> Region {
+    part("draws", draw, operands.a.bytes)
+}
 
-    /// The same product of all rows by the plain kernel, with other tiles.
-    fn plan_of_plain(&self, plain: &Plain) -> Arc<Plan> {
-        let whole = self.case.product.gathered(self.case.world);
-        let operands = Operands { a: plain.a.clone(), b: self.operands.b.clone(), c: plain.c.clone() };
-        let tile = if self.case.tile == Some(Tile::NARROWEST.columns) { Tile::ALL[0] } else { Tile::NARROWEST };
-        let multiply = matmul::multiply_with(&whole, &operands, tile, self.blocks);
-        Arc::new(Plan::per_rank("plain product", self.case.world, |_| vec![multiply.clone()]))
+/// What the plain kernel multiplies, and where its C goes.
+fn plain(case: &ProductCase, operands: &Operands) -> Plain {
+    let ProductCase { half, product, world, .. } = case;
+    let size = product.dtype.size();
+    let c = Region::new("plain.c", 0, product.c(*world) * size);
+    match half {
+        TensorParallelFusion::Gather => Plain { a: Region::new("plain.a", 0, u64::from(*world) * product.a() * size), c },
+        TensorParallelFusion::Scatter => Plain { a: draw_of(operands, 0), c },
     }
 }
 

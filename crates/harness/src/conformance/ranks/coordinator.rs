@@ -6,7 +6,7 @@ use std::{
 };
 
 use passmuster_bootstrap::{BootstrapError, Event, Hub, Loss, frame::MOST_BYTES};
-use passmuster_collectives::{
+use passmuster_plan::{
     machine::{Blamed, Condition, How, Machine, MachineError, MachineInfo, Run, UNCHECKED_PATH},
     plan::{BufferSpec, Region, Script},
 };

@@ -9,7 +9,7 @@ use passmuster_bootstrap::{
     Bootstrap, BootstrapError, LIMIT, Rank,
     agreement::{Disagreement, agree},
 };
-use passmuster_collectives::{
+use passmuster_plan::{
     library::Library,
     machine::{Machine, MachineError},
     plan::{Build, Script},

@@ -2,7 +2,7 @@
 
 use std::{collections::HashMap, sync::Arc};
 
-use passmuster_collectives::{
+use passmuster_plan::{
     machine::{Awaited, Condition, Fetched, MachineError, MachineInfo, Run, Waived},
     plan::{BufferSpec, Departure, Plan, Region, Script, Step},
 };
@@ -50,7 +50,7 @@ pub enum Request {
         /// How long the run may take, in milliseconds.
         deadline_ms: u64,
     },
-    /// What [`Machine::waiting_blocks`](passmuster_collectives::machine::Machine::waiting_blocks) says, or the most.
+    /// What [`Machine::waiting_blocks`](passmuster_plan::machine::Machine::waiting_blocks) says, or the most.
     WaitingBlocks {
         /// Of so many ranks.
         world: usize,
@@ -59,12 +59,12 @@ pub enum Request {
         /// Whether a case asks for more than usual.
         most: bool,
     },
-    /// What [`Machine::check_budget`](passmuster_collectives::machine::Machine::check_budget) says.
+    /// What [`Machine::check_budget`](passmuster_plan::machine::Machine::check_budget) says.
     CheckBudget {
         /// Of so many elements.
         elements: u64,
     },
-    /// What [`Machine::check_multiplications`](passmuster_collectives::machine::Machine::check_multiplications) says.
+    /// What [`Machine::check_multiplications`](passmuster_plan::machine::Machine::check_multiplications) says.
     CheckMultiplications {
         /// Of so many.
         multiplications: u64,

@@ -2,7 +2,7 @@
 
 use std::{io, sync::Arc};
 
-use passmuster_collectives::{algorithms::Registry, collective::DType, plan::Script};
+use passmuster_plan::{algorithms::Registry, collective::DType, plan::Script};
 use rustix::process::{Resource, Rlimit, setrlimit};
 use serde::{Deserialize, Serialize};
 

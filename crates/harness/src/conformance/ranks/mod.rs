@@ -18,7 +18,7 @@ pub use member::{decline, serve};
 pub use mishap::{Mishap, another_call};
 
 use passmuster_bootstrap::BootstrapError;
-use passmuster_collectives::machine::{How, MachineError};
+use passmuster_plan::machine::{How, MachineError};
 
 use crate::emulator::how_of_loss;
 

@@ -98,7 +98,7 @@ fn escaped(text: &str) -> String {
 mod tests {
     use super::*;
     use crate::conformance::{Finding, report::Source};
-    use passmuster_collectives::machine::MachineInfo;
+    use passmuster_plan::machine::MachineInfo;
 
     #[test]
     fn a_suite_has_every_case_in_its_column() {

@@ -176,7 +176,7 @@ fn forms(note: &str) -> Option<&str> {
 mod tests {
     use super::*;
     use crate::conformance::{Status, report::Source};
-    use passmuster_collectives::machine::{MachineInfo, Waived};
+    use passmuster_plan::machine::{MachineInfo, Waived};
 
     /// A part of a list of `cases` cases, of which the second is waived something.
     fn part(number: usize, of: usize, cases: usize) -> (String, Record) {

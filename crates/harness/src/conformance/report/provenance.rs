@@ -9,7 +9,7 @@ use serde::Serialize;
 
 use super::Source;
 use crate::conformance::{Case, Status, Verdict};
-use passmuster_collectives::{algorithms::Registry, kernels::module_of, library::Library, plan::Build};
+use passmuster_plan::{algorithms::Registry, library::Library, modules::module_of, plan::Build};
 
 /// Whether the kernels that a record rests on are still what they were.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
@@ -17,7 +17,7 @@ use passmuster_collectives::{algorithms::Registry, kernels::module_of, library::
 pub enum Freshness {
     /// They are, or it rests on none.
     Fresh,
-    /// These are not, or no longer there: names as [`passmuster_collectives::kernels::file_name`] has them.
+    /// These are not, or no longer there: names as [`passmuster_plan::modules::file_name`] has them.
     Stale(Vec<String>),
     /// The record does not say which they are.
     Unknown,
@@ -116,7 +116,7 @@ fn mark(changed: &BTreeSet<String>) -> Option<String> {
 /// The document with the marks that it must have. `changed` has, for each record, the kernels that have changed since.
 ///
 /// ```
-/// use passmuster::conformance::report::provenance::marked;
+/// use passmuster_harness::conformance::report::provenance::marked;
 /// let changed = [("h200".to_owned(), vec!["all_reduce/push".to_owned()])].into();
 /// let document = "<!-- records: h200 -->\nall_reduce: 3 us\n";
 /// let says = "<!-- records: h200 -->\n*Kernels have changed since: `all_reduce/push`.*\nall_reduce: 3 us\n";
@@ -166,7 +166,7 @@ pub fn mentioned<'n>(document: &str, records: impl IntoIterator<Item = &'n Strin
 mod tests {
     use super::*;
     use crate::REGISTRY;
-    use passmuster_collectives::kernels::code_hash;
+    use passmuster_plan::modules::code_hash;
 
     fn source(modules: BTreeMap<String, String>) -> Source {
         Source { commit: "0".into(), dirty: false, binary: None, ptx_hash: String::new(), modules }

@@ -15,7 +15,7 @@ use super::{
     waived::Assumed,
 };
 use crate::conformance::{Status, Verdict, coverage::ModuleCoverage, verdict::tenths};
-use passmuster_collectives::machine::MachineInfo;
+use passmuster_plan::machine::MachineInfo;
 
 /// The version of what records look like. Records without one are of the first.
 const SCHEMA: u32 = 2;
@@ -70,9 +70,9 @@ pub struct Source {
     /// The binary, where the commit does not say what it was built from: a hash of it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub binary: Option<String>,
-    /// [`passmuster_collectives::library::ptx_hash`] of the kernels that the binary carries.
+    /// [`passmuster_plan::library::ptx_hash`] of the kernels that the binary carries.
     pub ptx_hash: String,
-    /// The kernels that the cases rest on, with their hashes: [`Library::hashes`](passmuster_collectives::library::Library::hashes). Empty in records that do
+    /// The kernels that the cases rest on, with their hashes: [`Library::hashes`](passmuster_plan::library::Library::hashes). Empty in records that do
     /// not know.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub modules: BTreeMap<String, String>,
@@ -185,7 +185,7 @@ impl Summary {
     /// Counts statuses.
     ///
     /// ```
-    /// use passmuster::conformance::{Status, report::Summary};
+    /// use passmuster_harness::conformance::{Status, report::Summary};
     /// let summary = Summary::of([Status::Pass, Status::Pass, Status::Hang]);
     /// assert_eq!((summary.total, summary.by_status[&Status::Pass], summary.by_status[&Status::Crash]), (3, 2, 0));
     /// assert_eq!(summary.to_string(), "3 cases: 2 pass, 1 hang");
@@ -238,7 +238,7 @@ fn to_the_second(time: SystemTime) -> String {
 mod tests {
     use super::*;
     use crate::conformance::Finding;
-    use passmuster_collectives::machine::Waived;
+    use passmuster_plan::machine::Waived;
 
     fn record() -> Record {
         let mut failed = Verdict::without_checks("all_reduce/two_shot:bf16,sum:w=8:n=1040", Status::Fail, "one property does not hold");

@@ -91,7 +91,7 @@ impl Part {
     /// The cases of this part.
     ///
     /// ```
-    /// use passmuster::conformance::report::Part;
+    /// use passmuster_harness::conformance::report::Part;
     /// assert_eq!("2/3".parse::<Part>().unwrap().take(vec![1, 2, 3, 4, 5]), [2, 5]);
     /// ```
     pub fn take<T>(self, all: Vec<T>) -> Vec<T> {

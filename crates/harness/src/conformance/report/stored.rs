@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize, de::DeserializeOwned, ser::SerializeMap};
 use serde_json::{Value, ser::Formatter};
 
 use crate::conformance::{Finding, Status, Verdict, verdict::tenths};
-use passmuster_collectives::machine::{Blamed, Waived};
+use passmuster_plan::machine::{Blamed, Waived};
 
 /// What a record may be of.
 pub trait RecordCase: Sized {
@@ -237,7 +237,7 @@ mod tests {
 
     use super::*;
     use crate::conformance::report::{Record, Source};
-    use passmuster_collectives::machine::MachineInfo;
+    use passmuster_plan::machine::MachineInfo;
 
     /// 13,000 cases, of which each tenth is not supported and each hundredth fails.
     fn large() -> Record {

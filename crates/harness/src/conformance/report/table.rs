@@ -10,7 +10,7 @@ use crate::conformance::{Status, Verdict, runner::PEER_PATH};
 ///
 /// ```
 /// let rows = [vec!["one_shot".to_owned(), "5.1".to_owned()], vec!["two_shot".to_owned(), "17.7".to_owned()]];
-/// let text = passmuster::conformance::report::table::aligned(&["algorithm", "us"], 1, &rows);
+/// let text = passmuster_harness::conformance::report::table::aligned(&["algorithm", "us"], 1, &rows);
 /// assert_eq!(text, "algorithm    us\none_shot    5.1\ntwo_shot   17.7");
 /// ```
 pub fn aligned(header: &[&str], left: usize, rows: &[Vec<String>]) -> String {
@@ -21,7 +21,7 @@ pub fn aligned(header: &[&str], left: usize, rows: &[Vec<String>]) -> String {
 ///
 /// ```
 /// let rows = [vec!["7".to_owned(), "a bug that takes more than a line".to_owned()]];
-/// let text = passmuster::conformance::report::table::aligned_within(24, &["cases", "mutant"], 0, &rows);
+/// let text = passmuster_harness::conformance::report::table::aligned_within(24, &["cases", "mutant"], 0, &rows);
 /// assert_eq!(text, "cases  mutant\n    7  a bug that takes\n       more than a line");
 /// ```
 pub fn aligned_within(width: u16, header: &[&str], left: usize, rows: &[Vec<String>]) -> String {

@@ -2,7 +2,7 @@
 
 use std::{collections::BTreeMap, fmt, str::FromStr};
 
-use passmuster_collectives::machine::{Needed, Waived};
+use passmuster_plan::machine::{Needed, Waived};
 use serde::{Deserialize, Serialize};
 
 use crate::conformance::Verdict;

@@ -14,7 +14,7 @@ use crate::{
         scenario::{Options, Recorded, Scenario},
     },
 };
-use passmuster_collectives::{contract::Order, machine::Machine, plan::Region};
+use passmuster_plan::{contract::Order, machine::Machine, plan::Region};
 use rstest::rstest;
 
 fn prepared(id: &str) -> (CollectiveCase, Scenario) {

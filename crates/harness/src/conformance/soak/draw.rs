@@ -17,12 +17,12 @@ use super::{
     },
     Part, Round, Soak,
 };
-use passmuster_collectives::{
+use passmuster_emulator::choice::Choice;
+use passmuster_plan::{
     algorithms::{Algorithm, Registry},
     collective::{Collective, DType, ReduceOp, Shape},
     plan::{MAX_RANKS, MAX_WORLD},
 };
-use passmuster_emulator::choice::Choice;
 
 /// Sequences that run together at most, and groups of each.
 const MOST_PARTS: usize = 3;

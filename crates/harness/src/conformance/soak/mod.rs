@@ -4,9 +4,9 @@
 //! A round is a function of what the soak is of and of its number, so that it can be run again by itself: [`Round`] is written and read as a token.
 //!
 //! ```
-//! use passmuster::{algorithms::Registry, conformance::soak::{Round, Soak}};
+//! use passmuster_harness::{algorithms::Registry, conformance::soak::{Round, Soak}};
 //!
-//! let registry = Registry::built_in();
+//! let registry = passmuster_harness::registry(passmuster_kernels::catalogue());
 //! let soak = Soak { seed: 7, worlds: vec![2, 3], bytes: 4096, multicast: false };
 //! let round = Round::draw(&registry, soak, 12);
 //! assert_eq!(round.to_string(), "soak:seed=7:round=12:worlds=2,3:bytes=4096");
@@ -23,13 +23,13 @@ use super::{
     scenario::{self, Options, Scenario},
     verdict::{Status, Verdict},
 };
-use passmuster_collectives::{
+use passmuster_emulator::choice::Choice;
+use passmuster_plan::{
     algorithms::Registry,
-    kernels::fnv1a64,
     machine::{Machine, MachineError, Waived},
+    modules::fnv1a64,
     plan::{MAX_RANKS, Script, Step},
 };
-use passmuster_emulator::choice::Choice;
 
 /// What a token starts with.
 const TOKEN: &str = "soak";

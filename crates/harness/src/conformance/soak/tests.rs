@@ -1,7 +1,7 @@
 use super::*;
 use crate::{
     REGISTRY,
-    conformance::{Case, MUTANTS},
+    conformance::Case,
     emulator::{Emulator, EmulatorOptions, Interleaving},
 };
 use rstest::rstest;
@@ -83,7 +83,7 @@ fn calls_it(round: &Round) -> bool {
 /// If this fails, soaks do not find what a kernel gets wrong, or do not say where.
 #[test]
 fn a_planted_bug_is_found_with_its_place() {
-    let mutant = MUTANTS.iter().find(|mutant| mutant.module == "all_reduce/two_shot" && mutant.kind.name() == "value").unwrap();
+    let mutant = REGISTRY.mutants().iter().find(|mutant| mutant.module == "all_reduce/two_shot" && mutant.kind.name() == "value").unwrap();
     let options = EmulatorOptions { library: mutant.library_with_all_entries(&REGISTRY), ..EmulatorOptions::of(&REGISTRY) };
     let soak = Soak { worlds: vec![4], bytes: 512, ..soak() };
     let found = (0..200).map(|number| Round::draw(&REGISTRY, soak.clone(), number)).filter(calls_it).find_map(|round| {

@@ -14,7 +14,7 @@ use crate::emulator::{
     memory::Address,
     streams::{Head, Meeting},
 };
-use passmuster_collectives::{
+use passmuster_plan::{
     collective::{Counts, Shape, premultiply},
     plan::{Parts, RankCall},
 };

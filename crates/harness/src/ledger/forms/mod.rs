@@ -13,8 +13,8 @@ mod integer;
 mod matrix;
 mod tensor;
 
-use passmuster_collectives::plan::{Region, TensorMap};
 use passmuster_emulator::numerics::Bound;
+use passmuster_plan::plan::{Region, TensorMap};
 use passmuster_ptx::Type;
 
 /// What an operand is, which decides the values that are tried.

@@ -6,7 +6,7 @@
 //! memory, or of the slice.
 
 use super::{Form, OverOperands, value};
-use passmuster_collectives::{
+use passmuster_plan::{
     collective::DType,
     plan::{Outside, Region, TensorMap},
 };

@@ -1,0 +1,36 @@
+//! The kernel modules that records rest on.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use passmuster_harness::conformance::{Verdict, mutants, report::provenance};
+use passmuster_plan::{
+    algorithms::{Registry, Target},
+    library::Library,
+    plan::Build,
+};
+
+/// The mutant that is no kernel.
+pub(crate) const SHARED_PADS: &str = "sync_two_groups_on_one_pad";
+
+/// The kernels that verdicts rest on, with their hashes, for their record.
+pub(crate) fn modules_of(registry: &Registry, library: &Library, verdicts: &[Verdict]) -> BTreeMap<String, String> {
+    library.hashes(&verdicts.iter().filter_map(|verdict| of_verdict(registry, verdict)).flatten().collect())
+}
+
+/// The modules that were mutated, with the hashes of what they are unchanged, for their record.
+pub(crate) fn modules_of_mutants<'n>(registry: &Registry, names: impl IntoIterator<Item = &'n str>) -> BTreeMap<String, String> {
+    registry.library().hashes(&names.into_iter().filter_map(|name| of_mutant(registry, name)).collect())
+}
+
+/// Those of one verdict.
+pub(crate) fn of_verdict(registry: &Registry, verdict: &Verdict) -> Option<BTreeSet<(String, Build)>> {
+    provenance::modules_of(registry, verdict, Target::default().waiting_blocks)
+}
+
+/// The module and the build of which a mutant is; none where there is no such module, or where it is a mutant of plans.
+pub(crate) fn of_mutant(registry: &Registry, name: &str) -> Option<(String, Build)> {
+    if let Some(mutant) = registry.mutants().iter().find(|mutant| mutant.name == name) {
+        return Some((mutant.module.to_owned(), mutant.build));
+    }
+    Some((mutants::module_of(registry, name)?.to_owned(), Build::Release))
+}

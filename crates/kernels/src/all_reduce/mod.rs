@@ -1,0 +1,43 @@
+//! All-reduce: every rank gets the reduction of all inputs.
+
+pub(super) mod copy_engine;
+mod multimem;
+pub(super) mod multimem_one_shot;
+pub(super) mod one_shot;
+mod one_shot_lamport;
+mod one_shot_push;
+pub(super) mod push;
+pub(super) mod two_shot;
+mod two_shot_lamport;
+mod two_shot_push;
+
+pub use copy_engine::CopyEngine;
+pub use multimem::Multimem;
+pub use multimem_one_shot::MultimemOneShot;
+pub use one_shot::OneShot;
+pub use one_shot_lamport::{LAMPORT, LAMPORT_SERIAL};
+pub use one_shot_push::OneShotPush;
+pub use push::Push;
+pub use two_shot::TwoShot;
+pub use two_shot_lamport::{TWO_SHOT_LAMPORT, TWO_SHOT_LAMPORT_SERIAL};
+pub use two_shot_push::TwoShotPush;
+
+use std::sync::Arc;
+
+use passmuster_plan::algorithms::Algorithm;
+
+/// Those of this collective, and the peers.
+pub(super) fn all() -> Vec<Arc<dyn Algorithm>> {
+    vec![
+        Arc::new(OneShot),
+        Arc::new(TwoShot),
+        Arc::new(LAMPORT),
+        Arc::new(TWO_SHOT_LAMPORT),
+        Arc::new(OneShotPush),
+        Arc::new(TwoShotPush),
+        Arc::new(Push),
+        Arc::new(CopyEngine),
+        Arc::new(Multimem),
+        Arc::new(MultimemOneShot),
+    ]
+}

@@ -1,0 +1,22 @@
+//! Reduce-scatter: every rank gets the reduction of its slot of all inputs.
+
+mod lamport;
+mod ll;
+mod multimem;
+mod pull;
+mod push;
+
+pub use lamport::{LAMPORT, LAMPORT_SERIAL};
+pub use ll::Ll;
+pub use multimem::Multimem;
+pub use pull::Pull;
+pub use push::Push;
+
+use std::sync::Arc;
+
+use passmuster_plan::algorithms::Algorithm;
+
+/// Those of this collective, and the peers.
+pub(super) fn all() -> Vec<Arc<dyn Algorithm>> {
+    vec![Arc::new(Pull), Arc::new(Push), Arc::new(LAMPORT), Arc::new(Ll), Arc::new(Multimem)]
+}

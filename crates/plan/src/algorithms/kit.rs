@@ -1,0 +1,117 @@
+//! What plans of algorithms are put together from: for those in this crate, and for those that others write in theirs.
+//!
+//! All of it goes with the headers under kernels/common/, which the kernels include.
+
+use super::Target;
+pub use super::reduction::{argument, entry, has_own_entry, reduction};
+use crate::{
+    modules::Module,
+    plan::{Arg, BufferSpec, Call, Launch, Op, Region, Role, Width},
+};
+
+/// A plan's name for reports.
+pub fn plan_name(algorithm: &str, call: &Call) -> String {
+    let place = if call.in_place() { " in place" } else { "" };
+    let root = if call.collective.has_root() { format!(" root={}", call.root) } else { String::new() };
+    let parts = if call.counts().is_some() { " in parts" } else { "" };
+    format!("{}/{algorithm} {} {} w={} n={}{root}{place}{parts}", call.collective, call.dtype, call.op, call.world(), call.count)
+}
+
+/// A launch of the kernel that `module` has for the call's type and operator, with so many blocks and threads of one, which waits for peers. It is of the
+/// wide build where the target's has no room for the call's ranks. A block has at least as many threads as there are ranks: in barriers each looks after one.
+pub fn launch(module: &Module, call: &Call, target: &Target, (grid, block): (u32, u32), args: Vec<Arg>) -> Op {
+    Op::Launch(Launch {
+        module: module.name.into(),
+        entry: entry(module, call.dtype, call.op),
+        build: target.build.for_world(call.world()),
+        grid: grid.into(),
+        block: block.into(),
+        cluster: None,
+        dynamic_shared: 0,
+        waits_for_peers: true,
+        programmatic: false,
+        registers: None,
+        variables: Vec::new(),
+        args,
+    })
+}
+
+/// Bytes of a pack: the widest access.
+pub const PACK: u64 = 16;
+
+/// Threads of a block in kernels that synchronise per block.
+pub const THREADS: u32 = 512;
+
+/// The `Ranks` struct of kernels/common/slices.cuh: so many ranks from the first on, going round.
+#[derive(Clone, Copy)]
+pub struct Ranks {
+    /// The first of them.
+    pub first: u32,
+    /// How many.
+    pub count: u32,
+}
+
+impl Ranks {
+    /// As an argument of a launch.
+    pub fn argument(self) -> Arg {
+        Arg::Struct(vec![Arg::U32(self.first), Arg::U32(self.count)])
+    }
+}
+
+/// The most blocks that any kernel's signals are laid out for.
+pub const MAX_BLOCKS: u32 = 128;
+
+/// Buffers of an algorithm whose kernels use kernels/common/signals.cuh: its own signal pad, epochs, stuck report and stall times.
+pub fn synchronisation(algorithm: &str, world: u32) -> Vec<BufferSpec> {
+    synchronisation_with(algorithm, world, entries(world) * 4, u64::from(MAX_BLOCKS) * 4)
+}
+
+/// One entry for each (block, peer) that the kernels of so many ranks have room for.
+fn entries(world: u32) -> u64 {
+    u64::from(MAX_BLOCKS) * Width::of(world as usize).ranks() as u64
+}
+
+/// The same with a signal pad and epochs of these sizes in bytes.
+pub fn synchronisation_with(algorithm: &str, world: u32, signals: u64, epochs: u64) -> Vec<BufferSpec> {
+    vec![
+        BufferSpec::new(format!("{algorithm}.signals"), signals, Role::Signals),
+        BufferSpec::new(format!("{algorithm}.epochs"), epochs, Role::State),
+        BufferSpec::new(format!("{algorithm}.stuck"), 64 + entries(world) * 16, Role::StuckReport),
+        BufferSpec::new(format!("{algorithm}.stalls"), 32, Role::Stalls),
+    ]
+}
+
+/// The `Sync` struct of kernels/common/signals.cuh.
+pub fn sync_argument(algorithm: &str, rank: u32, world: u32) -> Arg {
+    sync_argument_of(&synchronisation(algorithm, world), rank, world)
+}
+
+/// The same for the buffers of [`synchronisation_with`].
+pub fn sync_argument_of(buffers: &[BufferSpec], rank: u32, world: u32) -> Arg {
+    let [signals, epochs, stuck, stalls] = buffers else { unreachable!("four buffers synchronise") };
+    Arg::Struct(vec![
+        Arg::Peers(signals.whole()),
+        Arg::Address(epochs.whole()),
+        Arg::Address(stuck.whole()),
+        Arg::Address(stalls.whole()),
+        Arg::WaitLimit,
+        Arg::U32(rank),
+        Arg::U32(world),
+    ])
+}
+
+/// Blocks for `units` of work at one unit a thread, at least one: a call of zero elements still meets its peers.
+pub fn blocks_for(units: u64, most: u32) -> u32 {
+    units.div_ceil(u64::from(THREADS)).clamp(1, u64::from(most.min(MAX_BLOCKS))) as u32
+}
+
+/// The slot of a rank in a region of slots of so many bytes.
+pub fn slot(of: &Region, rank: u32, bytes: u64) -> Region {
+    Region::new(of.buffer.clone(), of.offset + u64::from(rank) * bytes, bytes)
+}
+
+/// Where an algorithm keeps a copy of `region` that peers may read while the region itself is overwritten. It keeps the region's
+/// distance from a 16-byte boundary, so that packs stay packs.
+pub fn staging(algorithm: &str, region: &Region) -> Region {
+    Region::new(format!("{algorithm}.staging"), region.offset % PACK, region.bytes)
+}

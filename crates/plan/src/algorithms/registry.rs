@@ -1,0 +1,234 @@
+//! Which algorithms and kernel modules there are: those of a library of kernels, and those that others bring.
+
+use std::{fmt, sync::Arc};
+
+use super::{Algorithm, Foreign, Mutant, Nccl, TensorParallel, TensorParallelFusion, renamed};
+use crate::{
+    collective::{Collective, ReduceOp},
+    library::Library,
+    modules::{self, Module},
+};
+
+/// What a library of kernels has: passmuster's own is `passmuster_kernels::catalogue()`.
+#[derive(Clone, Default)]
+pub struct Catalogue {
+    /// The algorithms that lists of cases take, and the peers that they are held against.
+    pub algorithms: Vec<Arc<dyn Algorithm>>,
+    /// Those that lists do not take as they take all others: what chooses among, stages for or spans the others, and what is timed only.
+    pub by_name: Vec<Arc<dyn Algorithm>>,
+    /// Ways to multiply matrices that ranks have parts of, the peers first.
+    pub products: Vec<Arc<dyn TensorParallel>>,
+    /// Modules that no algorithm of a collective has.
+    pub modules: &'static [Module],
+    /// How the algorithms do pre-multiplied sums.
+    pub premul: Option<Premul>,
+    /// Its kernels with planted bugs.
+    pub mutants: &'static [Mutant],
+    /// Which mutants made by rule do nothing wrong: the text of fixtures/mutants/equivalent.toml.
+    pub equivalents: &'static str,
+}
+
+impl Catalogue {
+    /// NCCL alone, for kernels from elsewhere to be held against.
+    pub fn peers() -> Catalogue {
+        Catalogue { algorithms: Nccl::listed(), by_name: Nccl::bench_only(), ..Catalogue::default() }
+    }
+}
+
+/// An algorithm as it does calls with an operator: of pre-multiplied sums, what multiplies and then has it sum the products.
+pub type Premul = fn(&Arc<dyn Algorithm>, ReduceOp) -> Arc<dyn Algorithm>;
+
+/// Algorithms, and the kernel modules that they launch: what case ids, lists of cases, kernels and timings are resolved against.
+///
+/// It is a value. A process may have several, which know nothing of each other; a copy shares the algorithms.
+///
+/// ```
+/// use passmuster_plan::{algorithms::{Catalogue, Registry}, collective::Collective};
+///
+/// // .algorithm(Mine) adds one of your own.
+/// let registry = Registry::new(Catalogue::default());
+/// assert!(registry.find(Collective::AllReduce, "two_shot").is_err());
+/// ```
+#[derive(Clone)]
+pub struct Registry {
+    catalogue: Catalogue,
+    /// How many algorithms are the catalogue's own: they come first.
+    own: usize,
+    foreign: Vec<Arc<Foreign>>,
+    modules: Vec<&'static Module>,
+    library: Library,
+}
+
+impl fmt::Debug for Registry {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let names = self.every().map(|algorithm| format!("{}/{}", algorithm.collective(), algorithm.name()));
+        f.debug_struct("Registry").field("algorithms", &names.collect::<Vec<_>>()).finish_non_exhaustive()
+    }
+}
+
+impl Registry {
+    /// What a library of kernels has.
+    pub fn new(catalogue: Catalogue) -> Registry {
+        let of_algorithms = catalogue.algorithms.iter().flat_map(|algorithm| algorithm.modules());
+        let modules: Vec<&'static Module> = of_algorithms.chain(catalogue.modules).collect();
+        Registry { own: catalogue.algorithms.len(), library: Library::new(modules.clone()), foreign: Vec::new(), modules, catalogue }
+    }
+
+    /// With an algorithm beside those that are there, and its modules. [`Registry::check`] looks at their names.
+    #[must_use]
+    pub fn algorithm(mut self, algorithm: impl Algorithm + 'static) -> Registry {
+        let modules = algorithm.modules();
+        self.catalogue.algorithms.push(Arc::new(algorithm));
+        self.with_modules(modules)
+    }
+
+    /// With modules of no algorithm beside those that are there.
+    #[must_use]
+    pub fn with_modules(mut self, modules: impl IntoIterator<Item = &'static Module>) -> Registry {
+        self.modules.extend(modules);
+        self.library = Library::new(self.modules.clone());
+        self
+    }
+
+    /// With kernels from elsewhere, which no list of cases takes as it takes the others.
+    ///
+    /// # Errors
+    /// A name that is taken.
+    pub fn with_foreign(mut self, foreign: impl IntoIterator<Item = Foreign>) -> Result<Registry, String> {
+        for new in foreign {
+            let (collective, name) = (new.collective(), new.name());
+            if self.every().any(|known| (known.collective(), known.name()) == (collective, name)) {
+                return Err(format!("there is an algorithm `{name}` of {collective} already"));
+            }
+            self.foreign.push(Arc::new(new));
+        }
+        Ok(self)
+    }
+
+    /// The algorithms under test and the peers, the catalogue's first. Others of it are [found](Registry::find) by name only.
+    pub fn algorithms(&self) -> &[Arc<dyn Algorithm>] {
+        &self.catalogue.algorithms
+    }
+
+    /// Those of a collective that lists do not take as they take all others, but for peers.
+    pub fn apart(&self, collective: Collective) -> impl Iterator<Item = &Arc<dyn Algorithm>> {
+        self.catalogue.by_name.iter().filter(move |algorithm| algorithm.collective() == collective && !algorithm.is_peer())
+    }
+
+    /// Those of a collective.
+    pub fn of(&self, collective: Collective) -> impl Iterator<Item = &Arc<dyn Algorithm>> {
+        self.catalogue.algorithms.iter().filter(move |algorithm| algorithm.collective() == collective)
+    }
+
+    /// The algorithms that are not the catalogue's.
+    pub fn added(&self) -> &[Arc<dyn Algorithm>] {
+        &self.catalogue.algorithms[self.own..]
+    }
+
+    /// Kernels from elsewhere.
+    pub fn foreign(&self) -> &[Arc<Foreign>] {
+        &self.foreign
+    }
+
+    /// The algorithm called `name` for a collective.
+    ///
+    /// # Errors
+    /// Names the algorithms there are, or what the one is called now that had this name.
+    pub fn find(&self, collective: Collective, name: &str) -> Result<Arc<dyn Algorithm>, String> {
+        let of_collective = || self.every().filter(|algorithm| algorithm.collective() == collective);
+        of_collective().find(|algorithm| algorithm.name() == name).ok_or_else(|| {
+            if let Some(now) = renamed(name) {
+                return format!("algorithm `{name}` of {collective} is called `{now}` now");
+            }
+            let names: Vec<String> = of_collective().map(|algorithm| algorithm.name().to_owned()).collect();
+            format!("unknown algorithm `{name}` of {collective}: expected one of {}", names.join(", "))
+        })
+    }
+
+    /// The same as it does calls with an operator: see [`Registry::for_operator`].
+    ///
+    /// # Errors
+    /// As [`Registry::find`].
+    pub fn find_for(&self, collective: Collective, name: &str, op: ReduceOp) -> Result<Arc<dyn Algorithm>, String> {
+        Ok(self.for_operator(&self.find(collective, name)?, op))
+    }
+
+    /// An algorithm as it does calls with this operator. Of pre-multiplied sums it gets the products, where the catalogue has a kernel that multiplies and it
+    /// cannot itself. NCCL can, and kernels from elsewhere do as they say.
+    pub fn for_operator(&self, algorithm: &Arc<dyn Algorithm>, op: ReduceOp) -> Arc<dyn Algorithm> {
+        self.catalogue.premul.map_or_else(|| algorithm.clone(), |premul| premul(algorithm, op))
+    }
+
+    /// The ways to do one half of tensor parallelism, the peers first.
+    pub fn products(&self, half: TensorParallelFusion) -> impl Iterator<Item = &Arc<dyn TensorParallel>> {
+        self.catalogue.products.iter().filter(move |product| product.half() == half)
+    }
+
+    /// The one of this name.
+    ///
+    /// # Errors
+    /// Names those there are.
+    pub fn product(&self, half: TensorParallelFusion, name: &str) -> Result<&Arc<dyn TensorParallel>, String> {
+        self.products(half).find(|product| product.name() == name).ok_or_else(|| {
+            let names: Vec<&str> = self.products(half).map(|product| product.name()).collect();
+            format!("unknown algorithm `{name}` of {half}: expected one of {}", names.join(", "))
+        })
+    }
+
+    /// The kernels with planted bugs, by name.
+    pub fn mutants(&self) -> &'static [Mutant] {
+        self.catalogue.mutants
+    }
+
+    /// Which mutants made by rule do nothing wrong, as TOML.
+    pub fn equivalents(&self) -> &'static str {
+        self.catalogue.equivalents
+    }
+
+    /// Every algorithm, whether lists take it or not.
+    fn every(&self) -> impl Iterator<Item = Arc<dyn Algorithm>> {
+        let foreign = self.foreign.iter().map(|foreign| foreign.clone() as Arc<dyn Algorithm>);
+        self.catalogue.algorithms.iter().chain(&self.catalogue.by_name).cloned().chain(foreign)
+    }
+
+    /// The modules, those of algorithms first.
+    pub fn modules(&self) -> &[&'static Module] {
+        &self.modules
+    }
+
+    /// The module that launches call so; none where there is none.
+    pub fn module(&self, name: &str) -> Option<&'static Module> {
+        self.modules.iter().copied().find(|module| module.name == name)
+    }
+
+    /// The PTX of its modules.
+    pub fn library(&self) -> Library {
+        self.library.clone()
+    }
+
+    /// Whether it can be used.
+    ///
+    /// # Errors
+    /// A name that two algorithms of a collective or two modules share or that case ids cannot have, a module without an entry point.
+    pub fn check(&self) -> Result<(), String> {
+        for (at, algorithm) in self.catalogue.algorithms.iter().enumerate() {
+            let (collective, name) = (algorithm.collective(), algorithm.name());
+            if name.is_empty() || !name.chars().all(|c| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '_') {
+                return Err(format!("algorithm `{name}` of {collective}: a name has small letters, digits and underscores only"));
+            }
+            let mut others = self.catalogue.algorithms[..at].iter().chain(&self.catalogue.by_name);
+            if others.any(|other| (other.collective(), other.name()) == (collective, name)) {
+                return Err(format!("there are two algorithms `{name}` of {collective}"));
+            }
+        }
+        for (at, module) in self.modules.iter().enumerate() {
+            if self.modules[..at].iter().any(|other| other.name == module.name) {
+                return Err(format!("there are two kernel modules `{}`", module.name));
+            }
+            if modules::entries(module.release).next().is_none() {
+                return Err(format!("kernel module `{}` has no entry point: is it PTX?", module.name));
+            }
+        }
+        Ok(())
+    }
+}
