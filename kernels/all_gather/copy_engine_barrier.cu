@@ -1,5 +1,5 @@
 // all_gather/copy_engine_barrier, and the same of all-to-all and broadcast: all ranks meet, in one block. Copies by copy engines lie between two
-// of these (algorithms/exchange.rs).
+// of these (crates/kernels/src/exchange.rs).
 //
 //   (relaxed): what our stream did before, our copies among it, our epoch -> peer's poll. What peers do behind it may read what our copies brought,
 //         and write to what our stream has read.

@@ -12,7 +12,7 @@
 //
 // The last block to end sets the counts back, so that a captured launch replays.
 //
-// fused: copy engines, at a side stream of every rank (algorithms/all_gather_matmul/fused.rs).
+// fused: copy engines, at a side stream of every rank (crates/kernels/src/all_gather_matmul/fused.rs).
 //
 //   arrived: peer's copy, its stream's word -> ld.acquire.sys of the thread that loads by TMA, then fence.proxy.async. The stream sets the words
 //            back behind the kernel.

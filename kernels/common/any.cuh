@@ -7,7 +7,7 @@
 //   bits 4 to 5   the operator, and
 //   bits 8 to 11  the type, by their numbers in dtypes.cuh
 //
-// crates/collectives/src/algorithms/reduction.rs mirrors it.
+// crates/plan/src/algorithms/reduction.rs mirrors it.
 #pragma once
 #include "reduce.cuh"
 

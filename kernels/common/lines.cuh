@@ -40,7 +40,7 @@ __device__ __forceinline__ u32 lines_of(u32 elements) {
     return (elements + LINE_LANES<T> - 1) / LINE_LANES<T>;
 }
 
-// Lines of one tile. Mirrored by crates/collectives/src/algorithms/lines.rs.
+// Lines of one tile. Mirrored by crates/kernels/src/lines.rs.
 enum : u32 { TILE = 32, ROW = TILE * sizeof(Pack) };
 
 // Byte offset in a pad of the slot of `line` for source 0; those of the next sources follow at distances of ROW.

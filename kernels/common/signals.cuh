@@ -18,7 +18,7 @@
 #pragma once
 #include "types.cuh"
 
-// Mirrors crates/collectives/src/machine/stuck.rs: word 0 of the report says that a wait was given up; from byte 64, one entry for each (block, peer).
+// Mirrors crates/plan/src/machine/stuck.rs: word 0 of the report says that a wait was given up; from byte 64, one entry for each (block, peer).
 struct StuckEntry {
     u32 site;  // 0: this wait was never given up
     u32 want;

@@ -10,7 +10,7 @@ typedef int i32;
 typedef long long i64;
 
 // Ranks of one group that a kernel can address: their pointers travel by value in constant memory, so that no kernel starts with
-// a dependent load. The wide build is for groups that the others have no room for. crates/collectives/src/plan/launch.rs mirrors it.
+// a dependent load. The wide build is for groups that the others have no room for. crates/plan/src/plan/launch.rs mirrors it.
 // Constants are enumerators: NVRTC makes a .global of the PTX of every constexpr at namespace scope.
 #ifdef PASSMUSTER_WIDE
 enum : u32 { MAX_WORLD = 72 };

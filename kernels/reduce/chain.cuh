@@ -29,7 +29,7 @@
 #include "../common/fp8.cuh"
 #include "../common/signals.cuh"
 
-// Threads of a block that take packs, and all with the warp that tells. Mirrored by crates/collectives/src/algorithms/reduce/chain.rs.
+// Threads of a block that take packs, and all with the warp that tells. Mirrored by crates/kernels/src/reduce/chain.rs.
 enum : u32 { WARP = 32, WORKERS = 512, CHAIN_THREADS = WORKERS + WARP };
 
 // Packs of a tile that a thread takes.
