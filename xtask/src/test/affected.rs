@@ -325,6 +325,8 @@ const RULES: &[Rule] = &[
     },
     Rule { paths: &["crates/cli/**"], runs: &[Run::Dependents("passmuster-cli")], leaves: "", why: "a crate, and what depends on it" },
     Rule { paths: &["src/**"], runs: &[Run::Dependents("passmuster")], leaves: "", why: "the front door, and what depends on it" },
+    Rule { paths: &["action.yml", ".ci/action"], runs: &[target("passmuster", "action")], leaves: "", why: "a test runs the script" },
+    Rule { paths: &[".github/**"], runs: &[target("xtask", "documents")], leaves: "", why: "its host reads them" },
     // What nothing here can test.
     Rule { paths: &[".gitattributes", ".gitignore"], runs: &[target("xtask", "tree")], leaves: "", why: "git and its hosts read them" },
     // What builds and runs the tests.
