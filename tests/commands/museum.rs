@@ -26,6 +26,6 @@ fn is_found(name: &str, count: usize) -> Result<(), Failed> {
     let (text, errors) = (String::from_utf8_lossy(&run.stdout), String::from_utf8_lossy(&run.stderr));
     let score = text.lines().last().unwrap_or_default();
     let found = score.starts_with(&format!("{count} of {count} real bugs found, "));
-    let clean = score.ends_with(&format!("; {count} of {count} mends clean"));
+    let clean = score.ends_with(&format!("; {count} of {count} fixed versions pass"));
     if run.status.success() && found && clean { Ok(()) } else { Err(format!("{text}{errors}").into()) }
 }

@@ -11,14 +11,14 @@ use xshell::{Shell, cmd};
 
 use crate::{EXIT_STATUSES, project};
 
-/// Make one folder to carry to a GPU machine that has no Rust.
+/// Make a folder to carry to a GPU machine that has no Rust.
 ///
-/// Builds this same binary in release, stripped, with all kernels and mutants inside, and puts it into the folder as `passmuster`
-/// with a short README. There, `./passmuster COMMAND` is what `cargo xtask COMMAND` is here; commands that need the source tree say so.
+/// Builds this binary in release, stripped, with all kernels and mutants inside, and puts it into the folder as `passmuster` with a short README. There,
+/// `./passmuster COMMAND` is what `cargo xtask COMMAND` is here. Commands that need the source tree say so.
 #[derive(clap::Args)]
 #[command(after_long_help = EXAMPLES)]
 pub(crate) struct Bundle {
-    /// The folder, made if need be; target/bundle where none is given.
+    /// Folder to write. The default is target/bundle.
     #[arg(long, value_name = "DIR")]
     out: Option<PathBuf>,
 }

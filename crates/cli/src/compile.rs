@@ -16,27 +16,27 @@ use crate::{
     project,
 };
 
-/// Compile kernels of your own crate to PTX, which the crate embeds.
+/// Compile the kernels of your own crate to PTX, which the crate embeds.
 ///
-/// FILE.cu becomes FILE.ptx beside it, and FILE.checked.ptx: the build in which every wait is bounded and a rank can be held up at a site, which
-/// passmuster's signals.cuh has under PASSMUSTER_CHECKED. passmuster's headers are there as
-/// "passmuster/reduce.cuh"; other files are included from where they lie. The compiler is NVRTC 13.0 and no other, so that the PTX is the same on every
-/// machine: in $CUDA_HOME/lib64, in the Python environment, or installed by pip under target/cuda from hash-pinned wheels. No GPU is needed.
+/// FILE.cu becomes FILE.ptx beside it, and FILE.checked.ptx: the build in which every wait is bounded and a rank can be delayed at a site (PASSMUSTER_CHECKED in
+/// passmuster's signals.cuh). Include passmuster's headers as "passmuster/reduce.cuh"; other files are included from where they are. The compiler is NVRTC 13.0 and
+/// no other, so that the PTX is the same on every machine: in $CUDA_HOME/lib64, in the Python environment, or installed by pip under target/cuda from hash-pinned
+/// wheels. No GPU is needed.
 ///
-/// A kernel is compiled for compute_80 unless it has a line `// target: compute_90a`.
+/// A kernel is compiled for compute_80, unless it has a line `// target: compute_90a`.
 #[derive(clap::Args)]
 #[command(after_long_help = "\
 Examples:
   cargo run -- compile kernels/mine.cu            in a crate of your own
   cargo run -- compile kernels/mine.cu --check    as its CI does")]
 pub(crate) struct Compile {
-    /// CUDA C++.
+    /// CUDA C++ files.
     #[arg(required = true, value_name = "FILE.cu")]
     files: Vec<PathBuf>,
-    /// Also write FILE.wide.ptx, for groups of 17 to 72 ranks: PASSMUSTER_WIDE is defined, so that Peers and Sync have room for their addresses.
+    /// Also write FILE.wide.ptx, for groups of 17 to 72 ranks (PASSMUSTER_WIDE).
     #[arg(long)]
     wide: bool,
-    /// Write nothing; exit 1 where the PTX is not what its source compiles to.
+    /// Write nothing, and exit 1 if the PTX is not what its source compiles to.
     #[arg(long)]
     check: bool,
 }

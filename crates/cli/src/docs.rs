@@ -22,10 +22,10 @@ use xshell::{Shell, cmd};
 use crate::{FINDING, project};
 use committed::Committed;
 
-/// Write the parts of README.md and docs/ that repeat what the code and the records of fixtures/records/ say.
+/// Write the generated parts of README.md and docs/.
 ///
-/// A part stands between `<!-- begin NAME -->` and `<!-- end NAME -->`; what is written there by hand is lost. `code PATH` is that file. One that was made from records says from which,
-/// and which kernels have changed since, as `cargo xtask records` would have it.
+/// A part is between `<!-- begin NAME -->` and `<!-- end NAME -->`. Do not edit it by hand. `code PATH` is a copy of that file. A part that is made from records
+/// names them, and the kernels that have changed since.
 #[derive(clap::Args)]
 pub(crate) struct Docs {
     /// Change nothing, and exit 1 where a document is not what would be written.

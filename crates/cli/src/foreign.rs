@@ -32,21 +32,21 @@ const MOST_METADATA: u64 = 1 << 20;
 #[derive(clap::Args, Clone, Default)]
 #[command(next_help_heading = "Kernel from elsewhere")]
 pub(crate) struct ForeignArgs {
-    /// How a kernel from elsewhere is launched and what it promises; again for each of several. QUERY is then a list or a pattern over their cases
+    /// Test a kernel from elsewhere: how it is launched and what it promises. Repeat for several. QUERY is then a list, or a pattern over their cases
     /// (docs/tutorial-foreign-kernel.md).
     #[arg(long = "spec", value_name = "SPEC.toml")]
     pub(crate) specs: Vec<PathBuf>,
-    /// Its PTX, in place of the module that the specification names.
+    /// PTX to use in place of the module that the specification names.
     #[arg(long, value_name = "FILE", requires = "specs")]
     pub(crate) ptx: Option<PathBuf>,
-    /// Its entry point, in place of what the specification says; {dtype}, {op}, {world} and {rank} are replaced.
+    /// Entry point to use in place of the one in the specification. {dtype}, {op}, {world} and {rank} are replaced.
     #[arg(long, value_name = "NAME", requires = "specs")]
     pub(crate) kernel: Option<String>,
-    /// On GPUs, give every loop of the kernel that polls an end: a thread that has looked 2^23 times in one launch traps. For GPUs that others share; what hangs
-    /// is a crash then.
+    /// On GPUs, bound every loop of the kernel that polls: a thread that has polled 2^23 times in one launch traps. A hang becomes a crash. Use it on shared
+    /// GPUs.
     #[arg(long, requires = "specs")]
     pub(crate) bound_waits: bool,
-    /// Let specifications name files outside their own folder. Without it, what somebody sent you reads nothing else of yours.
+    /// Let specifications name files outside their own folder. Without it, a specification that somebody sent you reads nothing else of yours.
     #[arg(long, requires = "specs")]
     pub(crate) allow_outside: bool,
 }

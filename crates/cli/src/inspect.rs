@@ -16,10 +16,10 @@ use serde::Serialize;
 
 use crate::{foreign::MOST_PTX, input};
 
-/// Print what a file of PTX has: kernels with their parameters, what of it the emulator does not know, and where it synchronises.
+/// Show what a PTX file contains, and whether the emulator can run it.
 ///
-/// With --spec, a draft of the specification that `validate --ptx FILE --spec SPEC.toml` needs: what the PTX tells is filled in, and what
-/// a person must decide says so. An instruction that the emulator does not know matters only to kernels that can reach it.
+/// Lists its kernels with their parameters, the places where they synchronise, and the instructions that the emulator does not know. Such an instruction matters only
+/// to kernels that can reach it. With --spec, drafts the specification that `validate --ptx FILE --spec SPEC.toml` needs, and marks what you must decide.
 #[derive(clap::Args)]
 #[command(after_long_help = "\
 Examples:
@@ -30,16 +30,16 @@ Examples:
   cargo xtask validate --ptx mine.ptx --spec mine.toml
   cargo xtask inspect mine.ptx --json | jq '.kernels[].name'")]
 pub(crate) struct Inspect {
-    /// The PTX.
+    /// The PTX file.
     #[arg(value_name = "FILE.ptx")]
     file: PathBuf,
-    /// Of this kernel only.
+    /// Show this kernel only.
     #[arg(long, value_name = "NAME")]
     kernel: Option<String>,
     /// Print a draft of the kernel's specification, in TOML, and nothing else.
     #[arg(long, conflicts_with = "json")]
     spec: bool,
-    /// What the draft's kernel is of: all_reduce, all_gather, reduce_scatter, all_to_all, broadcast or reduce.
+    /// Collective of the draft: all_reduce, all_gather, reduce_scatter, all_to_all, broadcast or reduce.
     #[arg(long, value_name = "NAME", requires = "spec", default_value_t = Collective::AllReduce)]
     collective: Collective,
     /// Print JSON.

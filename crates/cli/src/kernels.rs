@@ -25,17 +25,16 @@ use crate::{
     project,
 };
 
-/// Compile the kernels to the PTX that is checked in, and say what registers they take.
+/// Compile passmuster's kernels to the PTX that is checked in.
 ///
-/// Compiles every module of passmuster's own, kernels/NAME.cu, to kernels/ptx/NAME.ptx (and NAME.checked.ptx where the
-/// module has a checked build), the kernels with planted bugs that fixtures/mutants/*.toml describe, and the kernels under
-/// examples/foreign and museum. A file that would not change is not written.
+/// Compiles each module kernels/NAME.cu to kernels/ptx/NAME.ptx (and NAME.checked.ptx, if it has a checked build), the hand-written mutants in
+/// fixtures/mutants/*.toml, and the kernels in examples/foreign and museum. Prints registers and spills. A file that would not change is not written.
 ///
-/// The compiler is NVRTC 13.0 and no other, so that the PTX is the same on every machine. It is looked for in $CUDA_HOME/lib64,
-/// in the Python environment (a PyTorch for CUDA 13.0 brings it), and in target/cuda, where it is otherwise installed by pip from
-/// hash-pinned wheels (crates/cli/cuda-requirements.txt). No GPU is needed.
+/// The compiler is NVRTC 13.0 and no other, so that the PTX is the same on every machine. It is looked for in $CUDA_HOME/lib64, in the Python environment (a PyTorch
+/// for CUDA 13.0 brings it), and in target/cuda. If it is nowhere, pip installs it there from hash-pinned wheels (crates/cli/cuda-requirements.txt). No GPU is
+/// needed.
 ///
-/// A kernel is compiled for compute_80 unless it has a line `// target: compute_90a`.
+/// A kernel is compiled for compute_80, unless it has a line `// target: compute_90a`.
 #[derive(clap::Args)]
 #[command(after_long_help = EXAMPLES)]
 pub(crate) struct Kernels {

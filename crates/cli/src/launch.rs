@@ -34,26 +34,27 @@ pub(crate) enum Launcher {
 #[derive(clap::Args, Clone, Debug, Default)]
 #[command(next_help_heading = PROCESSES)]
 pub(crate) struct LaunchArgs {
-    /// Judge with several processes, and who starts them. They share out the cases, and rank 0's, or this command itself, writes one record; a process that is
-    /// lost has its cases judged again by another. Under torchrun, mpirun and srun with more than one process this is `env` by itself.
+    /// Use several processes, and say who starts them. They share out the cases. Rank 0, or this command, writes one record. If a process is lost, another
+    /// runs its cases again. Under torchrun, mpirun and srun with more than one process, `env` is the default.
     ///
-    /// Processes meet at port PASSMUSTER_PORT of MASTER_ADDR; by default at MASTER_PORT + 100, or 29717, and on this host if all of them are here. They share a
-    /// secret: PASSMUSTER_SECRET, or what the file PASSMUSTER_SECRET_FILE has, or ~/.config/passmuster/secret, which is made where it is missing.
+    /// Processes meet at port PASSMUSTER_PORT of MASTER_ADDR. The default port is MASTER_PORT + 100, or 29717; the default host is this one, if all of them
+    /// run here. They share a secret: PASSMUSTER_SECRET, or the file PASSMUSTER_SECRET_FILE, or ~/.config/passmuster/secret, which is created if it is
+    /// missing.
     #[arg(long, value_enum)]
     launcher: Option<Launcher>,
-    /// In place of sharing out cases, have each rank of every case be a process of its own, so many of them: on GPUs each opens its own; on the emulator atomics and
-    /// fences are the processor's then, and races are not looked for. With --launcher env and mpi it is as many as were started: on GPUs that need not be said, nor
-    /// --launcher env where torchrun, mpirun or srun has started several processes, all of them on this host.
+    /// Make each rank of a case a process of its own, N of them, in place of sharing out cases. On GPUs each opens its own. On the emulator, atomics and
+    /// fences are then the host processor's, and races are not checked. With --launcher env and mpi, N is the number of processes that were started; on GPUs
+    /// you may leave out both options, if all processes run on this host.
     #[arg(long, value_name = "N", requires = "launcher", conflicts_with = "judges")]
     processes: Option<NonZeroUsize>,
-    /// With --launcher own, on GPUs: take these processes for ranks on so many nodes, as many on each, in rank order. They map memory within their node, and NCCL has
-    /// sockets between nodes (each has an NCCL_HOSTID of its own): two nodes on one host, for cases with as many nodes.
+    /// With --launcher own, on GPUs: treat these processes as ranks on N nodes, in rank order. They map memory within a node only, and NCCL uses sockets
+    /// between nodes (each has its own NCCL_HOSTID). It tests code for several nodes on one host.
     #[arg(long, value_name = "N", requires = "processes")]
     nodes: Option<NonZeroUsize>,
-    /// With --launcher own: how many processes share out the cases; as many as there are processors by default, one thread each.
+    /// With --launcher own: number of processes that share out the cases, with one thread each. The default is the number of processors.
     #[arg(long, value_name = "N", requires = "launcher")]
     judges: Option<NonZeroUsize>,
-    /// How many cases a process judges at once; by default what its share of the processors can.
+    /// Number of cases that a process runs at once. The default is its share of the processors.
     #[arg(long, value_name = "N")]
     threads: Option<NonZeroUsize>,
 }

@@ -29,45 +29,45 @@ use crate::{
     CANNOT_RUN, FINDING, USAGE, gpus::Gpus, litmus, orders, progress::progress_bar, project, result_file::ResultFile, worker::MachineKind,
 };
 
-/// Compare every arithmetic and conversion form of the emulator with the GPU, bit for bit.
+/// Compare the emulator's arithmetic with a GPU's, bit for bit.
 ///
-/// Each form is a kernel of one instruction, which is run over edge values and random bits on the machine and on the emulator. Forms that
-/// are `.approx` are held to their documented bound. A difference is a mismatch, except where the ISA leaves the result open, which is
-/// counted by itself. Without a GPU this exits 3. docs/emulator/ledger.md says what the columns mean.
+/// Each form is a kernel of one instruction. It runs over edge values and random bits on the machine and on the emulator. `.approx` forms must be within their
+/// documented bound. Any other difference is a mismatch, unless the ISA leaves the result open. Without a GPU the command exits 3. docs/emulator/ledger.md explains
+/// the columns.
 #[derive(clap::Args)]
 #[command(after_long_help = EXAMPLES)]
 pub(crate) struct Ledger {
-    /// What the emulator is compared with. `emulator` is another schedule of itself: it shows that the kernels run, and no more.
+    /// What to compare the emulator with. `emulator` compares it with another schedule of itself, which only shows that the kernels run.
     #[arg(long = "machine", value_enum, default_value_t = MachineKind::Cuda)]
     on: MachineKind,
-    /// Only forms whose name contains this; just one where it is the name of one.
+    /// Run only forms whose name contains TEXT, or the one of exactly this name.
     #[arg(long, value_name = "TEXT")]
     only: Option<String>,
     /// Print the forms and stop.
     #[arg(long)]
     list: bool,
-    /// Print every form, not only those with something to say.
+    /// Print every form, not only those that differ.
     #[arg(long)]
     all: bool,
-    /// Differences that are shown of each form, and of each kind, where there are more; with 1 the first.
+    /// Differences to print for each form and kind.
     #[arg(long, value_name = "N", default_value_t = 1)]
     examples: usize,
-    /// Run the litmus tests of this folder instead (docs/emulator/async-proxy.md), those that one GPU can run: does memory end as the emulator lets it end?
+    /// Run the litmus tests in this folder instead (docs/emulator/async-proxy.md): does memory end as the emulator allows? Only those for one GPU run.
     #[arg(long, value_name = "DIR", num_args = 0..=1, default_missing_value = litmus::FOLDER, conflicts_with_all = ["list", "ptx", "all"])]
     litmus: Option<PathBuf>,
-    /// Litmus tests that are not run, by name: those that take the device with them.
+    /// Litmus tests to skip, by name (they crash the GPU).
     #[arg(long, value_name = "NAMES", value_delimiter = ',', requires = "litmus")]
     skip: Vec<String>,
-    /// Count words that come too late to other ranks instead: what the end of a kernel and griddepcontrol.wait order. Takes several GPUs.
+    /// Instead, count words that arrive too late at other ranks: what the end of a kernel and griddepcontrol.wait order. Needs several GPUs.
     #[arg(long, conflicts_with_all = ["list", "ptx", "all", "litmus"])]
     orders: bool,
-    /// Numbers of ranks for --orders, each on a GPU of its own.
+    /// World sizes for --orders, with a GPU for each rank.
     #[arg(long, value_name = "LIST", value_delimiter = ',', default_value = "2", requires = "orders", value_parser = clap::value_parser!(u32).range(2..=16))]
     worlds: Vec<u32>,
-    /// Turns of each row of --orders: each writes and reads 245,760 words for each other rank.
+    /// Repetitions of each row of --orders. Each writes and reads 245,760 words for each other rank.
     #[arg(long, value_name = "N", default_value_t = 20_000, requires = "orders", value_parser = clap::value_parser!(u32).range(1..))]
     turns: u32,
-    /// Of each litmus test, at least so many launches.
+    /// The fewest launches of each litmus test.
     #[arg(long, value_name = "N", default_value_t = 1000, requires = "litmus", value_parser = clap::value_parser!(u64).range(1..))]
     launches: u64,
     /// Write the kernels' PTX into this folder and stop.

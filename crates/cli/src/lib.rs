@@ -59,9 +59,9 @@ use passmuster_bootstrap::torchelastic;
 use passmuster_plan::algorithms::Registry;
 use xshell::Shell;
 
-/// Write a kernel, say what it promises, and hold it to that.
+/// Test multi-GPU kernels before you merge them.
 ///
-/// `COMMAND --help` has the options of a command, with examples.
+/// `COMMAND --help` shows the options of a command, with examples.
 #[derive(Parser)]
 #[command(version, after_help = EXIT_STATUSES, after_long_help = format!("{EXAMPLES}\n\n{EXIT_STATUSES}"))]
 struct CommandLine {
@@ -71,22 +71,22 @@ struct CommandLine {
 
 const EXAMPLES: &str = "\
 Examples:
-  cargo xtask validate             are the algorithms right? Needs no GPU
+  cargo xtask validate             test the algorithms; no GPU is needed
   cargo xtask test-gpu merge       on GPUs and against NCCL, before a merge
-  cargo xtask bench                how fast are they, beside NCCL?
-  cargo xtask report RECORD        what was recorded, as tables or a page
-  cargo xtask choose all_reduce    which algorithm is taken at which size?
-  cargo xtask mutants              are kernels with planted bugs caught?
-  cargo xtask soak --minutes 10    do random scripts ever diverge?
+  cargo xtask bench                time them beside NCCL
+  cargo xtask report RECORD        show a record as tables or a page
+  cargo xtask choose all_reduce    which algorithm is picked at which size?
+  cargo xtask mutants              are planted bugs caught?
+  cargo xtask soak --minutes 10    random scripts
   cargo xtask test                 what a change can affect (--all: everything)
   cargo xtask kernels              compile kernels/**/*.cu after an edit
-  cargo xtask compile mine.cu      the same for a kernel of your own crate
-  cargo xtask docs                 write what documents repeat of the code
-  cargo xtask records              which rest on kernels that have changed?
+  cargo xtask compile mine.cu      compile a kernel of your own crate
+  cargo xtask docs                 write the generated parts of documents
+  cargo xtask records              list stale records
 
 A kernel of your own needs no Rust (docs/tutorial-foreign-kernel.md):
-  cargo xtask inspect mine.ptx     what is in it, and can it be run?
-  cargo xtask peers --source NAME=DIR    from another project's checkout
+  cargo xtask inspect mine.ptx     what is in it, and can it run?
+  cargo xtask peers --source NAME=DIR    from a checkout of another project
   cargo xtask validate --ptx mine.ptx --spec mine.toml";
 
 /// The one table of them; docs/reference/exit-statuses.md has it too.

@@ -1,4 +1,4 @@
-//! `museum`: real bugs of other people's kernels, re-created under museum/, each with its mend.
+//! `museum`: real bugs of other people's kernels, re-created under museum/, each with its fix.
 
 use std::{
     collections::BTreeMap,
@@ -40,12 +40,12 @@ use crate::{
     worker::{Machine, MachineKind},
 };
 
-/// Run the museum: are real bugs of other people's kernels found, and are their mends clean?
+/// Check that passmuster finds real bugs of other projects.
 ///
-/// Each folder of museum/ re-creates a bug that was reported in public, in our own code: the kernel as it was (kernel.bug.ptx) and as it was mended (kernel.ptx), a
-/// specification, and what the bug was and where it was reported (entry.toml). On the emulator the bug is looked for on its list of cases under
-/// one schedule after the other; its mend must pass the small ones of these cases, and the one that found the bug, under many. On GPUs both are judged on the list, but for bugs
-/// that would hang there. Exits 1 where a bug is not found, is found as something else than it is, or a mend is not clean; on GPUs only the last counts.
+/// Each folder of museum/ re-creates a bug that was reported in public: the kernel with the bug (kernel.bug.ptx), the fixed kernel (kernel.ptx), a specification, and
+/// an entry.toml that says what the bug was and where it was reported. On the emulator, the cases run under one schedule after another until the bug is found. The
+/// fixed kernel must pass the small cases, and the case that found the bug, under many schedules. On GPUs, both run the list, except for bugs that would hang there.
+/// Exits 1 if a bug is not found, is found as something else, or a fixed kernel fails; on GPUs, only the last counts.
 #[derive(clap::Args)]
 #[command(after_long_help = "\
 Examples:
@@ -57,22 +57,22 @@ Examples:
   cargo xtask validate --spec museum/NAME/spec.toml \\
     --ptx museum/NAME/kernel.bug.ptx        one, with its whole diagnosis")]
 pub(crate) struct Museum {
-    /// Only entries whose names contain this.
+    /// Run only entries whose names contain TEXT.
     #[arg(long, value_name = "TEXT")]
     only: Option<String>,
-    /// Print the entries and their sources and stop.
+    /// Print the entries and their sources, and stop.
     #[arg(long)]
     list: bool,
-    /// Schedules of the emulator under which a mend must be clean.
+    /// Schedules that a fixed kernel must pass, on the emulator.
     #[arg(long, value_name = "N", default_value_t = 20, value_parser = clap::value_parser!(u64).range(1..))]
     schedules: u64,
     /// Write the record of the run (docs/reference/record-schema.md).
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
-    /// A record of `museum --machine cuda`, whose verdicts the table has beside the emulator's.
+    /// A record of `museum --machine cuda`, to show beside the emulator's results.
     #[arg(long, value_name = "RECORD")]
     gpus_record: Option<PathBuf>,
-    /// What the kernels run on.
+    /// Where the kernels run.
     #[arg(long = "machine", value_enum, default_value_t = MachineKind::Emulator)]
     on: MachineKind,
     #[command(flatten)]
@@ -105,7 +105,7 @@ pub(crate) struct Entry {
     gpu: bool,
     /// What was wrong, what it takes to show, and what came of it.
     pub(crate) bug: String,
-    /// What mends it.
+    /// What fixes it.
     pub(crate) mend: String,
 }
 
@@ -151,15 +151,15 @@ impl FoundAs {
 pub(crate) struct Outcome {
     /// The folder.
     pub(crate) entry: String,
-    /// Hash of the PTX of mend and bug, fnv1a64.
+    /// Hash of the PTX, fixed and with the bug, fnv1a64.
     pub(crate) kernels: String,
     /// The finding, if there was one.
     pub(crate) found: Option<Found>,
     /// Cases that the bug was judged on, those that found nothing included.
     pub(crate) tried: usize,
-    /// Cases that the mend passed, each schedule counted.
+    /// Cases that the fixed kernel passed, each schedule counted.
     pub(crate) clean: usize,
-    /// What was found in the mend.
+    /// What was found in the fixed kernel.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) blamed: Option<String>,
     /// Why it was not run.
@@ -192,8 +192,8 @@ struct Exhibit {
     /// Where its kernel is found.
     registry: Registry,
     foreign: Arc<Foreign>,
-    /// Kernels with the mend, and with the bug.
-    mended: Library,
+    /// Kernels, fixed and with the bug.
+    fixed: Library,
     bugged: Library,
     /// Of the bug.
     cases: Vec<Case>,
@@ -203,7 +203,7 @@ struct Exhibit {
     kernels: String,
 }
 
-/// Hash of the PTX of mend and bug of an entry.
+/// Hash of the PTX, fixed and with the bug of an entry.
 ///
 /// # Errors
 /// A file that cannot be read.
@@ -294,7 +294,7 @@ impl Museum {
         Ok((info, outcomes))
     }
 
-    /// Judges bugs and mends in workers, one after the other.
+    /// Judges bugs and fixed kernels in workers, one after the other.
     fn on_gpus(&self, exhibits: &[Exhibit]) -> Result<(MachineInfo, Vec<Outcome>), StartError> {
         let (mut machine, mut outcomes) = (MachineInfo::default(), Vec::new());
         let bar = progress_bar(exhibits.len());
@@ -303,19 +303,19 @@ impl Museum {
                 let arguments: Vec<String> = options.iter().cloned().chain([MachineKind::Cuda.argument()]).collect();
                 Judge::new(&exhibit.registry, &self.machine, &arguments, Duration::from_secs(10))
             };
-            let [mended, bugged] = &exhibit.options;
+            let [fixed, bugged] = &exhibit.options;
             let mut outcome = exhibit.nothing();
-            let mut of_mend = judge(mended);
-            machine = of_mend.machine(&exhibit.cases)?;
+            let mut of_fixed = judge(fixed);
+            machine = of_fixed.machine(&exhibit.cases)?;
             for case in &exhibit.cases {
-                let verdict = of_mend.one(case)?;
+                let verdict = of_fixed.one(case)?;
                 outcome.clean += usize::from(verdict.status == Status::Pass);
                 if verdict.status.is_finding() {
                     outcome.blamed = Some(format!("{}: {}", verdict.case, verdict.reason));
                     break;
                 }
             }
-            drop(of_mend);
+            drop(of_fixed);
             if exhibit.entry.gpu {
                 let (mut of_bug, start) = (judge(bugged), Instant::now());
                 for case in &exhibit.cases {
@@ -374,7 +374,7 @@ fn exhibits(registry: &Registry, root: &Path, entries: BTreeMap<String, Entry>, 
             options: [option(&ptx), option(&bug)],
             cases: list.cases_of(&registry, &foreign, 0).into_iter().map(Case::from).collect(),
             registry: registry.clone(),
-            mended: library.clone(),
+            fixed: library.clone(),
             bugged,
             foreign,
             name,
@@ -410,11 +410,11 @@ impl Exhibit {
             cases.retain(|other| other != case);
             cases.insert(0, case.clone());
         }
-        let (clean, blamed) = judge(&self.mended, &cases, schedules);
-        let of_mend = |Caught { schedule, verdict }: Caught| {
+        let (clean, blamed) = judge(&self.fixed, &cases, schedules);
+        let of_fixed = |Caught { schedule, verdict }: Caught| {
             format!("{}@{}: {}", verdict.case, Interleaving::nth(0, schedule as usize), verdict.reason)
         };
-        Outcome { found, tried, clean: clean - usize::from(blamed.is_some()), blamed: blamed.map(of_mend), ..self.nothing() }
+        Outcome { found, tried, clean: clean - usize::from(blamed.is_some()), blamed: blamed.map(of_fixed), ..self.nothing() }
     }
 }
 
@@ -451,14 +451,14 @@ fn shown(exhibits: &[Exhibit], outcomes: &[Outcome], gpus: Option<&BTreeMap<Stri
         row
     };
     let rows: Vec<Vec<String>> = exhibits.iter().zip(outcomes).map(row).collect();
-    let heads = ["bug", "found as", "schedule", "seconds", "mend passed", "on GPUs"];
+    let heads = ["bug", "found as", "schedule", "seconds", "fixed passed", "on GPUs"];
     table::aligned(&heads[..if gpus.is_some() { 6 } else { 5 }], 1, &rows)
 }
 
 fn complaint(exhibit: &Exhibit, outcome: &Outcome) -> String {
     let name = &exhibit.name;
     match (&outcome.blamed, &outcome.found) {
-        (Some(blamed), _) => format!("{name}: its mend is blamed: {blamed}"),
+        (Some(blamed), _) => format!("{name}: the fixed kernel is blamed: {blamed}"),
         (None, None) => format!("{name}: not found in {} cases", outcome.tried),
         (None, Some(found)) => {
             format!("{name}: found as {}, and its entry says {}: {}", found.found_as.name(), exhibit.entry.found_as.name(), found.reason)
@@ -472,12 +472,15 @@ pub(crate) fn score(outcomes: &[Outcome], gpus: Option<&BTreeMap<String, Outcome
     let slowest = found.iter().copied().fold(0.0, f64::max);
     let run = outcomes.iter().filter(|outcome| outcome.not_run.is_none()).count();
     let clean = outcomes.iter().filter(|outcome| outcome.blamed.is_none()).count();
-    let mut line =
-        format!("{} of {run} real bugs found, the slowest in {slowest:.1} s; {clean} of {} mends clean", found.len(), outcomes.len());
+    let mut line = format!(
+        "{} of {run} real bugs found, the slowest in {slowest:.1} s; {clean} of {} fixed versions pass",
+        found.len(),
+        outcomes.len()
+    );
     if let Some(gpus) = gpus {
         let run: Vec<&Outcome> = gpus.values().filter(|outcome| outcome.not_run.is_none()).collect();
         line += &format!(
-            "; GPUs found {} of the {} that they could be given",
+            "; GPUs found {} of the {} that are safe to run there",
             run.iter().filter(|outcome| outcome.found.is_some()).count(),
             run.len()
         );
@@ -509,7 +512,7 @@ mod tests {
         let gpus: BTreeMap<String, Outcome> = gpus.into_iter().map(|(name, outcome)| (name.to_owned(), outcome)).collect();
         assert_eq!(
             score(&outcomes, Some(&gpus)),
-            "2 of 3 real bugs found, the slowest in 3.0 s; 2 of 3 mends clean; GPUs found 1 of the 2 that they could be given"
+            "2 of 3 real bugs found, the slowest in 3.0 s; 2 of 3 fixed versions pass; GPUs found 1 of the 2 that are safe to run there"
         );
         assert_eq!(on_gpus(gpus.get("a")), "no, 3 cases");
         assert_eq!([on_gpus(gpus.get("b")), on_gpus(gpus.get("c")), on_gpus(None)], ["not run", "race", "-"]);

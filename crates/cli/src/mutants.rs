@@ -44,13 +44,12 @@ use crate::{
     worker::{Machine, MachineKind},
 };
 
-/// Run kernels with planted bugs: is each of them caught?
+/// Plant bugs in kernels and check that each is caught.
 ///
-/// There are those that people planted, in values and in synchronisation, and those that are made by rule at every place where a kernel
-/// synchronises. On the emulator each is judged on short cases under a few schedules until one is a finding; on GPUs the planted ones are, on
-/// the merge list. Prints what caught each, and the score. Exits 1 where a value bug was missed, or where a mutant was caught that
-/// fixtures/mutants/equivalent.toml says does nothing wrong; a synchronisation bug may be missed, and the record says which. With --spec, they are
-/// made by rule of your kernel.
+/// Some bugs are written by hand, in values and in synchronisation. Others are made by rule, at every place where a kernel synchronises. On the emulator, each runs
+/// short cases under a few schedules until one reports it. On GPUs, only the hand-written ones run, on the merge list. Prints what caught each bug, and the score.
+/// Exits 1 if a value bug is missed, or if a mutant is caught that fixtures/mutants/equivalent.toml calls harmless. A missed synchronisation bug is recorded and
+/// is no failure. With --spec, the bugs are made by rule in your kernel.
 #[derive(clap::Args)]
 #[command(after_long_help = "\
 Examples:
@@ -63,28 +62,28 @@ Examples:
   cargo xtask mutants --spec mine.toml      of your kernel: what is missed is
                                             needed by nothing that was executed")]
 pub(crate) struct Mutants {
-    /// Only mutants whose names contain this.
+    /// Run only mutants whose names contain TEXT.
     #[arg(long, value_name = "TEXT")]
     only: Option<String>,
-    /// Of the mutants made by rule only so many, spread over all.
+    /// Run N of the mutants made by rule, spread evenly.
     #[arg(long, value_name = "N")]
     sample: Option<NonZeroUsize>,
-    /// Schedules of the emulator under which a mutant is tried.
+    /// Schedules to try for each mutant, on the emulator.
     #[arg(long, value_name = "N", default_value_t = 8, value_parser = clap::value_parser!(u64).range(1..))]
     schedules: u64,
-    /// On GPUs: cases of the merge list to try on each mutant at most.
+    /// On GPUs: the most cases of the merge list to try for each mutant.
     #[arg(long, value_name = "N", default_value = "400")]
     limit: NonZeroUsize,
     /// On GPUs: how long one mutant may take, in seconds or with a unit, as in 2min.
     #[arg(long, value_name = "TIME", default_value = "60s", value_parser = units::duration_above_zero)]
     budget: Duration,
-    /// Write the record of the run (docs/reference/record-schema.md). What a signal interrupts is kept in FILE.partial.
+    /// Write the record of the run (docs/reference/record-schema.md). An interrupted run leaves FILE.partial.
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
-    /// Go on with a run that was interrupted: take over the outcomes of its record, and judge the rest. It must be of the same sources, machine and options.
+    /// Continue an interrupted run: keep the outcomes of its record and run the rest. Sources, machine and options must be the same.
     #[arg(long, value_name = "RECORD", requires = "json")]
     resume: Option<PathBuf>,
-    /// What the mutants run on.
+    /// Where the mutants run.
     #[arg(long = "machine", value_enum, default_value_t = MachineKind::Emulator)]
     on: MachineKind,
     #[command(flatten)]

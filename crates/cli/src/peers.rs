@@ -28,13 +28,12 @@ use crate::{
     worker::MachineKind,
 };
 
-/// Compile kernels of other projects from checkouts that you have, to be judged and timed beside ours.
+/// Compile kernels of other projects, to test and time beside ours.
 ///
-/// A recipe is a folder: recipe.toml says which files of the checkout are needed, and which sources of the folder, that include them, are
-/// compiled; specifications say how the kernels are launched (docs/peers.md, docs/reference/specification.md). Each source becomes
-/// INTO/NAME/SOURCE.ptx, with the specifications beside it, each held against its PTX. The checkout is only read. A file that the recipe needs and
-/// the checkout does not have, or not as the recipe knows it, is an error before anything is compiled. The compiler is NVRTC 13.0, as of
-/// `kernels`; no GPU is needed.
+/// You bring a checkout of the project. A recipe is a folder: recipe.toml names the files of the checkout that are needed and the sources in the folder that include
+/// them; specifications say how the kernels are launched (docs/peers.md, docs/reference/specification.md). Each source becomes INTO/NAME/SOURCE.ptx, with the
+/// specifications beside it. The checkout is only read. If a file is missing, or is not as the recipe knows it, nothing is compiled. The compiler is NVRTC 13.0, as
+/// for `kernels`. No GPU is needed.
 #[derive(clap::Args)]
 #[command(after_long_help = "\
 Examples:
@@ -43,13 +42,13 @@ Examples:
   cargo xtask validate smoke --spec target/peers/NAME/KERNEL.toml
   cargo xtask bench all_reduce --spec target/peers/NAME/KERNEL.toml")]
 pub(crate) struct Peers {
-    /// A recipe's name, and the checkout that it compiles from; again for each of several.
+    /// A recipe and the checkout that it compiles from. Repeat for several.
     #[arg(long = "source", required = true, value_name = "NAME=DIR", value_parser = named)]
     sources: Vec<(String, PathBuf)>,
-    /// The folder of the recipes, one folder each.
+    /// Folder of the recipes.
     #[arg(long, value_name = "DIR", default_value = FOLDER)]
     recipes: PathBuf,
-    /// Where PTX and specifications go.
+    /// Folder for PTX and specifications.
     #[arg(long, value_name = "DIR", default_value = "target/peers")]
     into: PathBuf,
     /// Write the table as a record (docs/reference/record-schema.md).

@@ -36,11 +36,11 @@ use crate::{
     museum, project, require,
 };
 
-/// Say which records rest on kernels that have changed since, and which figures of the documents rest on those.
+/// List the committed records whose kernels have changed since.
 ///
-/// A record names each kernel that it rests on, with a hash (docs/reference/record-schema.md). It is fresh where all of ours are what they were, stale where one is not,
-/// unknown where it does not say. README.md and the documents under docs/ say before each part that was made from records which these are (`<!-- records: NAME -->`);
-/// where one of them is stale, a line there must name the kernels that have changed. A committed record of the emulator must be fresh: anybody can make it again.
+/// A record names each kernel that it ran, with a hash (docs/reference/record-schema.md). It is fresh if our kernels are unchanged, stale if one has changed, and
+/// unknown if it does not name them. Documents name the records behind each part (`<!-- records: NAME -->`). If one of those is stale, the document must name the
+/// kernels that changed. A committed record of the emulator must be fresh, since anybody can make it again.
 #[derive(clap::Args)]
 #[command(after_long_help = "\
 Examples:
@@ -51,22 +51,22 @@ Examples:
   cargo xtask records --require fixtures/manifests/gpus2-merge.toml merge.json
   cargo xtask records --same threads.json processes.json    the same bits?")]
 pub(crate) struct Records {
-    /// Records to look at; when left out, those of fixtures/records.
+    /// Records to check. The default is all in fixtures/records.
     #[arg(value_name = "RECORD")]
     records: Vec<PathBuf>,
     /// Exit 1 if a record of the emulator is stale, or a document quotes a stale record and does not say so.
     #[arg(long, conflicts_with = "records")]
     check: bool,
-    /// Write the marks that the documents lack, and take away those that no longer hold.
+    /// Write the marks that documents lack, and remove those that no longer hold.
     #[arg(long, conflicts_with_all = ["records", "check"])]
     mark: bool,
     /// Write the manifests of the lists (fixtures/manifests/).
     #[arg(long, conflicts_with_all = ["records", "check", "mark"])]
     manifests: bool,
-    /// Exit 1 where one of the records, each by itself, lacks what this manifest requires.
+    /// Exit 1 if one of the records lacks what this manifest requires.
     #[arg(long, value_name = "FILE", requires = "records", value_parser = require::manifest)]
     require: Option<Manifest>,
-    /// Compare the bits of outputs: exit 1 where a case has others in one of the records than in the first, or none has outputs in all of them.
+    /// Compare output bits: exit 1 if a case differs from the first record, or if no case has outputs in all of them.
     #[arg(long, requires = "records", conflicts_with_all = ["require", "json"])]
     same: bool,
     /// Write what was found.

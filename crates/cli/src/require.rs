@@ -13,7 +13,7 @@ use crate::{FINDING, USAGE, input, print};
 /// What a run must have passed.
 #[derive(Clone, clap::Args)]
 pub(crate) struct Require {
-    /// A manifest (fixtures/manifests/): exit 1 where fewer cases passed than it requires, whatever became of the others, and name them.
+    /// Exit 1 if fewer cases passed than this manifest requires (fixtures/manifests/), and name them.
     #[arg(long = "require", value_name = "FILE", value_parser = manifest)]
     manifest: Option<Manifest>,
 }

@@ -26,11 +26,10 @@ use crate::{
     worker::{Machine, MachineKind},
 };
 
-/// Print the order in which an algorithm adds the ranks' elements, recovered from probes.
+/// Print the order in which a kernel adds its ranks' elements.
 ///
-/// For each pair of ranks, one call in which one of them holds M, the other -M and all others a unit that is lost beside M: the result
-/// tells how many ranks are added after these two have met (FPRev, arXiv 2411.00442). Exits 1 where the order is not the one that the
-/// algorithm's contract promises.
+/// For each pair of ranks it makes one call in which one holds M, the other -M, and all others a unit that is lost beside M. The result tells how many ranks are
+/// added after the two have met (FPRev, arXiv 2411.00442). Exits 1 if the order is not the one that the contract promises.
 #[derive(clap::Args)]
 #[command(after_long_help = "\
 Examples:
@@ -39,19 +38,19 @@ Examples:
   cargo xtask reveal-order all_reduce/nccl_ring --worlds 2,4 --machine cuda
   cargo xtask reveal-order --spec mine.toml --worlds 4")]
 pub(crate) struct Reveal {
-    /// COLLECTIVE/ALGORITHM; with --spec, left out.
+    /// COLLECTIVE/ALGORITHM. Leave it out with --spec.
     #[arg(value_name = "ALGORITHM", required_unless_present = "specs", conflicts_with = "specs")]
     algorithm: Option<String>,
-    /// World sizes, each with a table of its own.
+    /// World sizes, with a table for each.
     #[arg(long, alias = "world", value_delimiter = ',', default_value = "4", value_parser = clap::value_parser!(u32).range(1..))]
     worlds: Vec<u32>,
     /// Type of the elements.
     #[arg(long, default_value_t = DType::F32)]
     dtype: DType,
-    /// Elements of a slot. Each is looked at by itself.
+    /// Elements of a slot. Each is probed by itself.
     #[arg(long, default_value_t = 1040, value_parser = clap::value_parser!(u64).range(1..))]
     count: u64,
-    /// What it runs on.
+    /// Where it runs.
     #[arg(long = "machine", value_enum, default_value_t = MachineKind::Emulator)]
     on: MachineKind,
     #[command(flatten)]

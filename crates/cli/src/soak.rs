@@ -41,13 +41,13 @@ use crate::{
     worker::{Machine, MachineKind},
 };
 
-/// Run random scripts over random groups for minutes: does anything ever diverge?
+/// Run random scripts for minutes, and stop at the first wrong result.
 ///
-/// A round opens one to six groups of random sizes, which share ranks, runs one or two scripts on them, and closes them again, all on one machine. A script has sequences of
-/// calls of several collectives at once: algorithms, types, operators, counts, roots, offsets, graphs and late ranks are drawn, and so are the streams
-/// and the order in which the sequences are enqueued. Every call is held against the contract of its algorithm, as in `validate`. The first divergence ends the soak: it is told
-/// with its rank, call, element and bit, and with the line that runs that round again. A round is a function of the seed and its number; on the emulator so is what becomes of it.
-/// At the end the first rounds are run again, and the process must not hold more descriptors, threads, shared memory and device memory each time.
+/// A round opens one to six groups of random sizes that share ranks, runs one or two scripts on them and closes them. A script has sequences of calls of several
+/// collectives at once. Algorithms, types, operators, counts, roots, offsets, graphs, late ranks, streams and the order of the sequences are random. Every call is
+/// checked as by `validate`. The first divergence ends the soak; it is printed with rank, call, element and bit, and a line that runs the round again. A round
+/// depends on the seed and its number alone. At the end the first rounds run again, and the process must not hold more descriptors, threads, shared memory or
+/// device memory than before.
 #[derive(clap::Args)]
 #[command(after_long_help = "\
 Examples:
@@ -64,40 +64,41 @@ one on, which may need what came before them:
   cargo xtask soak --replay 'soak:seed=7:round=41:worlds=2,3,4:bytes=16384'
   cargo xtask soak --seed 7 --from 40 --rounds 2")]
 pub(crate) struct Soak {
-    /// How long, in minutes; as in 0.5. The round that is running then comes to its end.
+    /// How long to run, in minutes, as in 0.5. The last round is finished.
     #[arg(long, value_name = "N", default_value_t = 5.0, value_parser = minutes)]
     minutes: f64,
-    /// At most so many rounds.
+    /// Run at most N rounds.
     #[arg(long, value_name = "N")]
     rounds: Option<NonZeroU64>,
-    /// Seed of everything that is drawn: other rounds, other schedules.
+    /// Seed of all random choices. Another seed gives other rounds and schedules.
     #[arg(long, default_value_t = 0)]
     seed: u64,
     /// Number of the first round.
     #[arg(long, value_name = "K", default_value_t = 0)]
     from: u64,
-    /// Ranks that a group may have, as in 2,4 or 2-8. By default 1-8 on the emulator; on GPUs as many as there are, or 1-4 where there is one.
+    /// Sizes of groups, as in 2,4 or 2-8. The default is 1-8 on the emulator; on GPUs it is their number, or 1-4 if there is one.
     #[arg(long, value_name = "LIST", value_parser = Worlds::read)]
     worlds: Option<Worlds>,
-    /// The most bytes of one rank's input or output, whichever is larger, as in 64K. By default 16K on the emulator, 4M on GPUs.
+    /// The largest input or output of a rank, in bytes, as in 64K. The default is 16K on the emulator and 4M on GPUs.
     #[arg(long, value_name = "SIZE", value_parser = units::size)]
     bytes: Option<u64>,
-    /// Run exactly this round, whose token is what a report has.
+    /// Run exactly this round; a report prints its token.
     #[arg(long, value_name = "TOKEN", conflicts_with_all = ["rounds", "seed", "from", "worlds", "bytes", "minutes"])]
     replay: Option<Token>,
     /// Print the rounds (of --rounds, or one) and stop.
     #[arg(long)]
     list: bool,
-    /// Run kernels with this planted bug (`cargo xtask mutants` has their names) in place of the real ones.
+    /// Plant this bug in the kernels (`cargo xtask mutants` lists the names).
     #[arg(long, value_name = "NAME")]
     mutant: Option<String>,
-    /// How long one script may take: seconds, or with a unit, as in 2min. By default 10 s on GPUs; on the emulator 10 min, after which it is inconclusive.
+    /// How long a script may take: seconds, or with a unit, as in 2min. The default is 10 s on GPUs. On the emulator it is 10 min; then the round is
+    /// inconclusive.
     #[arg(long, value_name = "TIME", value_parser = units::duration_above_zero)]
     deadline: Option<Duration>,
     /// Write the record of the run (docs/reference/record-schema.md).
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
-    /// What the scripts run on.
+    /// Where the scripts run.
     #[arg(long = "machine", value_enum, default_value_t = MachineKind::Emulator)]
     on: MachineKind,
     #[command(flatten)]
@@ -136,7 +137,7 @@ pub(crate) struct Soaked {
     pub(crate) rounds: u64,
     /// Ranks that groups had.
     pub(crate) worlds: Vec<u32>,
-    /// The most bytes of one rank's input or output.
+    /// The largest input or output of a rank, in bytes, as in 64K. The default is 16K on the emulator and 4M on GPUs.
     pub(crate) most_bytes: u64,
     /// The planted bug.
     #[serde(default, skip_serializing_if = "Option::is_none")]

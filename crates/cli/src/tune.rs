@@ -32,11 +32,10 @@ use crate::{
     units,
 };
 
-/// Measure which algorithm is the fastest at which size, and write the table that `auto` goes by.
+/// Measure which algorithm is fastest at each size, for `auto`.
 ///
-/// Judges and times passmuster's own algorithms of every collective as `bench` does: captured graph, cold, registered buffers, bf16. An algorithm stays the
-/// choice while it is within 2 % of the fastest; the choice changes half-way between two sizes. Rows of a table that is there stay where nothing was measured.
-/// Algorithms whose sums round at each rank are for those who ask for them by name.
+/// Tests and times passmuster's algorithms as `bench` does: in a graph, cold, registered buffers, bf16. An algorithm stays the choice while it is within 2 % of the
+/// fastest. The choice changes half-way between two sizes. Rows of the table that were not measured stay. Algorithms that round at each rank are left out.
 #[derive(clap::Args)]
 #[command(after_long_help = "\
 Examples:
@@ -56,20 +55,20 @@ pub(crate) struct Tune {
         default_value = "1K,4K,8K,16K,32K,64K,128K,256K,512K,1M,2M,4M,8M,16M,64M,256M"
     )]
     sizes: Vec<u64>,
-    /// Where the table goes, or is.
+    /// The table to write, or to read.
     #[arg(long, value_name = "FILE")]
     out: PathBuf,
-    /// Records of bench to take times from, in place of measuring.
+    /// Records of bench to take times from, instead of measuring.
     #[arg(long, value_name = "RECORD", num_args = 1.., conflicts_with_all = ["worlds", "sizes", "warm"])]
     from: Vec<PathBuf>,
-    /// Leave L2 as it is and use the same buffers each time, as bench --warm does.
+    /// Keep L2 warm, as bench --warm does.
     #[arg(long)]
     warm: bool,
     #[command(flatten)]
     gpus: Gpus,
 }
 
-/// Print which algorithm `auto` takes, and which measurement says so.
+/// Print which algorithm `auto` picks, and the measurement behind it.
 #[derive(clap::Args)]
 #[command(after_long_help = "\
 Examples:
@@ -78,10 +77,10 @@ Examples:
 pub(crate) struct Choose {
     /// The collective.
     collective: Collective,
-    /// World sizes; when left out, all that were measured.
+    /// World sizes. The default is all that were measured.
     #[arg(long, alias = "world", value_delimiter = ',')]
     worlds: Vec<u32>,
-    /// Bytes of each rank's input or output, whichever is larger; when left out, every size at which the choice changes.
+    /// Sizes in bytes of the larger of a rank's input and output. The default is every size at which the choice changes.
     #[arg(long, value_parser = units::size)]
     bytes: Option<u64>,
 }

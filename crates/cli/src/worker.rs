@@ -76,17 +76,17 @@ pub(crate) const EMULATOR: &str = "Emulator";
 pub(crate) struct Machine {
     #[command(flatten)]
     pub(crate) gpus: Gpus,
-    /// The model of GPU that the emulator's ranks have: a100, h100, h200 or b200. It says how many blocks are resident, how much shared memory a block may
-    /// have, and which PTX runs.
+    /// GPU model of the emulator: a100, h100, h200 or b200. It decides how many blocks are resident, how much shared memory a block may have, and which PTX
+    /// runs.
     #[arg(long, help_heading = EMULATOR, value_name = "MODEL", default_value = DeviceModel::MEASURED.name, value_parser = DeviceModel::find)]
     pub(crate) device: DeviceModel,
-    /// How multimem adds on the emulator, which PTX leaves open: rank_ascending, exact_once or bound.
+    /// How multimem adds on the emulator, since PTX does not say: rank_ascending, exact_once or bound.
     #[arg(long, help_heading = EMULATOR, value_name = "MODE", default_value = MultimemReduction::RankAscending.name())]
     pub(crate) multimem: MultimemReduction,
-    /// How tensor cores add on the emulator, which PTX leaves open: hopper or bound.
+    /// How tensor cores add on the emulator, since PTX does not say: hopper or bound.
     #[arg(long, help_heading = EMULATOR, value_name = "MODE", default_value = TensorCores::Hopper.name())]
     pub(crate) tensor_cores: TensorCores,
-    /// What the emulator's race check takes for granted.
+    /// Assumptions of the race check.
     #[arg(long, help_heading = EMULATOR, value_enum, default_value_t = RaceProfile::Hopper)]
     pub(crate) profile: RaceProfile,
 }
@@ -151,7 +151,7 @@ pub(crate) struct Worker {
     /// A planted bug: groups of the same ranks use one signal pad.
     #[arg(long)]
     shared_pads: bool,
-    /// What the cases run on.
+    /// Where the cases run.
     #[arg(long = "machine", value_enum, default_value_t = MachineKind::Cuda)]
     on: MachineKind,
     /// Seed of the emulator's schedules.

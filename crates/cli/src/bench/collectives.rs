@@ -22,29 +22,28 @@ pub(super) struct Collectives {
     /// The collective: all_reduce, all_gather, ...
     #[arg(default_value_t = Collective::AllReduce)]
     collective: Collective,
-    /// World sizes; when left out, those of 2, 4, 6 and 8 that this machine has GPUs for.
+    /// World sizes. The default is 2, 4, 6 and 8, as far as this machine has GPUs.
     #[arg(long, alias = "world", value_delimiter = ',')]
     worlds: Vec<u32>,
     /// Sizes in bytes of each rank's input or output, whichever is larger: 8K, 1M, ...
     #[arg(long, value_delimiter = ',', value_parser = units::size, default_value = "8K,64K,256K,1M,4M,16M,64M,256M")]
     sizes: Vec<u64>,
-    /// Sizes as rows of tokens instead: so many times --hidden elements.
+    /// Sizes as rows of tokens, of --hidden elements each.
     #[arg(long, value_delimiter = ',', value_name = "TOKENS", conflicts_with = "sizes", value_parser = clap::value_parser!(u64).range(1..))]
     rows: Vec<u64>,
     /// Elements of a row of --rows.
     #[arg(long, default_value_t = 8192, value_parser = clap::value_parser!(u64).range(1..))]
     hidden: u64,
-    /// Types of the elements, each with tables of its own.
+    /// Element types, with a table for each.
     #[arg(long = "dtype", value_delimiter = ',', value_name = "TYPES", default_value = "bf16")]
     dtypes: Vec<DType>,
-    /// Operators of collectives that reduce, each with tables of its own; when left out, sum. Factors of premul_sum are 1, and multiplied by.
+    /// Operators, with a table for each. The default is sum. The factors of premul_sum are 1.
     #[arg(long = "op", value_delimiter = ',', value_name = "OPERATORS")]
     ops: Vec<ReduceOp>,
-    /// Algorithms, by name; when left out, all but those that need multicast addresses.
+    /// Contenders, by name. The default is all that need no multicast addresses.
     #[arg(long, value_delimiter = ',')]
     contenders: Option<Vec<String>>,
-    /// Also time each algorithm of ours, of NCCL and from elsewhere with its ranks in processes of their own, as NAME@processes, in turn with the same in threads
-    /// of one process: how many times as long it takes stands in tables of its own.
+    /// Also time each kernel with its ranks in processes of their own, as NAME@processes, and print the ratio to ranks in threads.
     #[arg(long, conflicts_with = "asynchronous")]
     processes: bool,
     /// Of all_to_all: several batches, each looked at on the device when it has come. Hosts fetch what was seen without waiting, and wait for it before they enqueue

@@ -25,13 +25,12 @@ use self::{
 };
 pub(crate) use self::{report::Report, turns::take, worker::BenchWorker, workers::Workers};
 
-/// Time the algorithms of a collective, or a scenario, beside NCCL and PyTorch.
+/// Time kernels beside NCCL and PyTorch.
 ///
-/// Microseconds of one call, the slowest rank, in a captured graph and as the host launches it: the median of the rounds' medians, with where it lies
-/// at 95 % confidence. Contenders take turns (A B A B). Registered buffers, out of place; bf16 and sums where nothing else is asked for. Ranks meet on
-/// their devices before each sample in a graph. L2 is cold: memory larger than it is overwritten before each sample, and its calls go round copies
-/// of the buffers. Before a contender is timed, a case of the same call is judged; a speed-up over the best peer, NCCL's or PyTorch's, is printed only
-/// where both pass. PyTorch's operations are timed by ranks of python3, where that has them.
+/// Prints microseconds a call, of the slowest rank, in a CUDA graph and launched by the host: the median of the rounds' medians, with its 95 % confidence interval.
+/// Contenders take turns (A B A B). The default is bf16, sums, registered buffers, out of place. Before each sample in a graph, ranks meet on their devices. L2 is
+/// cold: each sample overwrites more memory than it holds, and calls rotate through copies of the buffers. A contender is timed only if it passes a case of the same
+/// call. The speed-up over the best peer is printed only if both pass. PyTorch runs in ranks of python3, if it is installed.
 ///
 /// The emulator cannot be timed.
 #[derive(clap::Args)]

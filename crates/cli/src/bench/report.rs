@@ -9,10 +9,10 @@ use passmuster_harness::conformance::report::{Record, Summary};
 use super::output::{AnyRecord, Files, Output, read_any};
 use crate::{FINDING, USAGE, conform::merged};
 
-/// Render records of bench, validate, test-gpu, mutants and ledger, without a GPU.
+/// Show recorded results as tables, plots, CSV or one HTML page.
 ///
-/// Prints the tables that the command prints, and writes what it writes. Several records of bench are shown together, under the machine of the first, or
-/// each by itself with --separately; all others each by itself. Records of whatever commands make one page (--html).
+/// Prints the tables that the recording command prints. Records of bench are shown together, under the machine of the first, unless you pass --separately. Records
+/// of any commands make one page (--html). No GPU is needed.
 #[derive(clap::Args)]
 #[command(after_long_help = "\
 Examples:
@@ -23,16 +23,16 @@ Examples:
   cargo xtask report --separately fixtures/records/h200x2-bench-*.json --html report.html
   cargo xtask report --merge 1of3.json 2of3.json 3of3.json --json merge.json")]
 pub(crate) struct Report {
-    /// Records: what commands write with --json.
+    /// Records, as commands write them with --json.
     #[arg(required = true, value_name = "RECORD")]
     records: Vec<PathBuf>,
-    /// Show sizes as rows of so many elements.
+    /// Show sizes as rows of N elements.
     #[arg(long, value_name = "ELEMENTS", value_parser = clap::value_parser!(u64).range(1..))]
     hidden: Option<u64>,
-    /// Show each record of bench by itself, under its own machine and command line; two of them may have timed the same. Tables and one HTML page of all.
+    /// Show each record of bench by itself, under its own machine and command line. Two records may have timed the same call.
     #[arg(long, conflicts_with_all = ["json", "csv", "nccl_tests", "plot", "baseline"])]
     separately: bool,
-    /// Put the records of all parts of a list together (--part K/N of validate and test-gpu), into the file of --json.
+    /// Join the records of all parts of a list (--part K/N of validate and test-gpu) into the file of --json.
     #[arg(long, requires = "json", conflicts_with_all = ["separately", "markdown", "csv", "nccl_tests", "plot", "html", "baseline"])]
     merge: bool,
     #[command(flatten)]

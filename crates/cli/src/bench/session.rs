@@ -38,28 +38,28 @@ use crate::{
 /// How anything is timed, and where it goes.
 #[derive(clap::Args)]
 pub(super) struct Session {
-    /// Turns that each contender has at each size: with fewer than 6 nothing is said of noise.
+    /// Rounds of each contender at each size. With fewer than 6, no confidence interval is printed.
     #[arg(long, default_value_t = 6, value_parser = clap::value_parser!(u32).range(1..=100))]
     pub(super) rounds: u32,
-    /// Start all processes so many times, with as many rounds each: buffers lie elsewhere in each, which is worth 5 % of small calls.
+    /// Restart all processes N times, for fresh buffer addresses. They change small calls by up to 5 %.
     #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=100))]
     starts: u32,
-    /// Have no other process run a kernel on the GPUs before each round. Most kernels take up to 0.4 us more then, until another process has run.
+    /// Do not run a kernel of another process on the GPUs before each round. Most kernels then take up to 0.4 us more, until another process has run.
     #[arg(long)]
     alone: bool,
-    /// Leave L2 as it is and use the same buffers each time, so that small ones are found there.
+    /// Keep L2 warm: use the same buffers each time.
     #[arg(long)]
     warm: bool,
-    /// Have one rank come late to every call by so many microseconds.
+    /// Delay one rank before every call, by this many microseconds.
     #[arg(long, value_name = "RANK+US")]
     late_rank: Option<Late>,
-    /// Also time worlds of more ranks than GPUs, of which several share one. Says little about their speed.
+    /// Also time more ranks than GPUs; they share GPUs. The times say little about speed.
     #[arg(long)]
     share_gpus: bool,
-    /// Go through all of it on the emulator, to see that it works. What it prints are no times.
+    /// Dry run on the emulator. The printed times mean nothing.
     #[arg(long, hide = true)]
     pub(super) rehearse: bool,
-    /// Write what the operations of one call of each contender took at each size, for https://ui.perfetto.dev.
+    /// Write a trace of one call of each contender at each size, for https://ui.perfetto.dev.
     #[arg(long, value_name = "FILE")]
     trace: Option<PathBuf>,
     #[command(flatten)]

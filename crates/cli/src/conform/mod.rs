@@ -63,11 +63,11 @@ use crate::{
 #[cfg(feature = "bench")]
 pub(crate) use merge::merged;
 
-/// Hold algorithms against their contracts and against NCCL on this machine's GPUs.
+/// Test kernels on this machine's GPUs, against their contracts and NCCL.
 ///
-/// QUERY is a list (smoke, merge, faults), a case id, or a pattern over the ids of the merge list: any part may be `*`, a list or left
-/// out, as in 'all_reduce/*:bf16,*:w=3,5,7'. Every case makes a script of calls back to back, and every property that applies to it is
-/// checked on the results. Without a GPU this exits 3 and says what it looked for.
+/// QUERY is a list (smoke, merge, faults), a case id, or a pattern over the ids of the merge list. In a pattern, any part may be `*`, a list or left out:
+/// 'all_reduce/*:bf16,*:w=3,5,7'. Each case runs a script of calls back to back, and checks every property that applies to the results. Without a GPU the command
+/// exits 3 and says what it looked for.
 #[derive(clap::Args)]
 #[command(after_long_help = EXAMPLES)]
 pub(crate) struct TestGpu {
@@ -81,41 +81,40 @@ pub(crate) struct TestGpu {
     launch: LaunchArgs,
 }
 
-/// Judge an algorithm: the conformance of the selected cases, on the emulator.
+/// Test kernels on the emulator; no GPU is needed.
 ///
-/// QUERY is a list (smoke, merge, faults), a case id, or a pattern over the ids of the merge list: any part may be `*`, a list or left
-/// out, as in 'all_reduce/*:bf16,*:w=3,5'. The emulator runs the kernels' PTX on the CPU under a schedule that the seed decides; the library calls of
-/// peers do what the reference does. Races are judged on the paths that this schedule takes, by the PTX memory model and the profile's
-/// assumptions about the hardware; what these waive is listed.
+/// QUERY is a list (smoke, merge, faults), a case id, or a pattern over the ids of the merge list. In a pattern, any part may be `*`, a list or left out:
+/// 'all_reduce/*:bf16,*:w=3,5'. The emulator runs the kernels' PTX on the CPU, under a schedule that the seed decides. In place of NCCL it computes the reference.
+/// It reports races on the paths that the schedule takes, by the PTX memory model and the assumptions of the profile, and lists what those assumptions waive.
 #[derive(clap::Args)]
 #[command(after_long_help = VALIDATE_EXAMPLES)]
 pub(crate) struct Validate {
     #[command(flatten)]
     cases: Cases,
-    /// What the cases run on.
+    /// Where the cases run.
     #[arg(long = "machine", value_enum, default_value_t = MachineKind::Emulator)]
     on: MachineKind,
-    /// On the emulator, judge each case under this many schedules, until one finds something: random turns, one rank that lags, changing priorities,
-    /// stores that are seen late. By default 1, and 4 with --spec: one of each kind.
+    /// Run each case under N schedules, until one finds something. Kinds take turns: random turns, one slow rank, changing priorities, late stores. The
+    /// default is 1, and 4 with --spec.
     #[arg(long, help_heading = EMULATOR, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     schedules: Option<u32>,
-    /// Thread instructions that one run on the emulator may take before it is inconclusive; 2^34 by default.
+    /// Thread instructions after which a run is inconclusive. The default is 2^34.
     #[arg(long, help_heading = EMULATOR, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
     steps: Option<u64>,
-    /// Write what ranks, streams, blocks and waits of one case did, for ui.perfetto.dev or chrome://tracing; the times are emulated. Under several
-    /// schedules, that of the last one, which is the one that found something.
+    /// Write what ranks, streams, blocks and waits of one case did, for ui.perfetto.dev or chrome://tracing. Times are emulated. With several schedules, it is
+    /// the last one: the one that found something.
     #[arg(long, help_heading = EMULATOR, value_name = "FILE")]
     trace: Option<PathBuf>,
     #[command(flatten)]
     elsewhere: ForeignArgs,
-    /// Say what of the kernels' code the cases executed: instructions, both ways of branches, and waits, with each side last. What was left out is named; --json
-    /// has all of it.
+    /// Show what the cases executed of each kernel: instructions, both sides of branches, and waits with each side last. Names what was not executed; --json has
+    /// all of it.
     #[arg(long, help_heading = EMULATOR)]
     coverage: bool,
-    /// Write that as an LCOV trace file, which genhtml, editors and CI services read: source lines, or lines of PTX without .loc.
+    /// Write the coverage as an LCOV file, for genhtml, editors and CI services. Lines are source lines, or lines of PTX if it has no .loc.
     #[arg(long, help_heading = EMULATOR, value_name = "FILE")]
     lcov: Option<PathBuf>,
-    /// The most memory of all ranks' buffers together on the emulator, as in 512M. By default 8G, or less where the machine has less.
+    /// Memory for the buffers of all ranks together, as in 512M. The default is 8G, or less if the machine has less.
     #[arg(long, help_heading = EMULATOR, value_name = "SIZE", value_parser = units::size)]
     memory: Option<u64>,
     #[command(flatten)]
@@ -157,13 +156,13 @@ struct Cases {
     /// A list, a case id or a pattern.
     #[arg(default_value = "smoke")]
     query: String,
-    /// Run exactly this case, whether or not a list has it; on the emulator also ID@SCHEDULE, as reports have it: exactly this run.
+    /// Run exactly this case, in a list or not. On the emulator, ID@SCHEDULE repeats exactly one run; reports print it.
     #[arg(long, value_name = "TOKEN", conflicts_with = "query")]
     replay: Option<String>,
-    /// Leave out what this pattern selects, as '*:*,*:n=2147483657': cases that take long, or that are known.
+    /// Leave out the cases that this pattern selects, as in '*:*,*:n=2147483657'.
     #[arg(long, value_name = "PATTERN", conflicts_with = "replay")]
     except: Option<String>,
-    /// Seed of the lists and of the emulator's schedules: other inputs, other choices, other sequences.
+    /// Seed of the lists and of the emulator's schedules. Another seed draws other inputs and sequences.
     #[arg(long, default_value_t = 0)]
     seed: u64,
     /// Print the ids of the selected cases and stop.
@@ -172,37 +171,36 @@ struct Cases {
     /// Print what the selected cases do (buffers, steps, plans) and stop.
     #[arg(long)]
     plan: bool,
-    /// At most this many of the selected cases.
+    /// Run at most N of the selected cases.
     #[arg(long, value_name = "N")]
     limit: Option<NonZeroUsize>,
-    /// One part of several of the selected cases, which take turns: 2/3 is the second of three. For a machine that is lent for less time than a
-    /// list takes.
+    /// Run one part of the selected cases: 2/3 runs the second of every three.
     #[arg(long, value_name = "K/N")]
     part: Option<Part>,
-    /// How long one case may run: seconds, or with a unit, as in 2min. By default 10 s on GPUs; on the emulator 10 min for one schedule, after which it is
+    /// How long a case may run: seconds, or with a unit, as in 2min. The default is 10 s on GPUs. On the emulator it is 10 min a schedule; then the case is
     /// inconclusive.
     #[arg(long, value_name = "TIME", value_parser = units::duration_above_zero)]
     deadline: Option<Duration>,
-    /// How long to look for a smaller case for each of the first three findings; 0 to leave them as they are.
+    /// How long to look for a smaller case, for each of the first three findings. 0 turns it off.
     #[arg(long, value_name = "TIME", default_value = "20s", value_parser = units::duration)]
     shrink: Duration,
-    /// List all that was waived, and not only where most of it was.
+    /// List everything that was waived, not only the most frequent places.
     #[arg(long)]
     list_waived: bool,
-    /// Known findings of your own (TOML, as fixtures/waivers.toml), beside those of NCCL that this build knows. A waiver has a reason, an owner and a last
-    /// day, and covers failures all of whose findings it names.
+    /// Your known findings (TOML, as fixtures/waivers.toml), in addition to the known bugs of NCCL. A waiver has a reason, an owner and a last day. It covers a
+    /// failure if it names all of its findings.
     #[arg(long, value_name = "FILE", value_parser = own_waivers)]
     waivers: Option<Waivers>,
-    /// Exit 1 if anything passed only because an assumption about the hardware or a waiver covers a finding (validate by profile ptx judges without the assumptions).
+    /// Exit 1 if a case passed only because of a hardware assumption or a waiver.
     #[arg(long)]
     fail_on_waived: bool,
-    /// Write the record of the run (docs/reference/record-schema.md). What a signal interrupts is kept in FILE.partial.
+    /// Write the record of the run (docs/reference/record-schema.md). An interrupted run leaves FILE.partial.
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
-    /// Go on with a run that was interrupted: take over the verdicts of its record, and judge the rest. It must be of the same sources, machine and options.
+    /// Continue an interrupted run: keep the verdicts of its record and run the rest. Sources, machine and options must be the same.
     #[arg(long, value_name = "RECORD", requires = "json")]
     resume: Option<PathBuf>,
-    /// Seconds from one writing of what was judged so far to the next, into FILE.partial beside the file of --json.
+    /// Seconds between two writes of FILE.partial, beside the file of --json.
     #[arg(long, value_name = "SECONDS", default_value_t = EVERY)]
     keep_every: u64,
     /// Write the results as JUnit XML.

@@ -5,7 +5,7 @@ use std::{collections::BTreeMap, fmt::Write};
 use anyhow::{Context, ensure};
 use passmuster_plan::{collective::Collective, modules::FOREIGN};
 
-use super::committed::{Committed, cases, mean_and_least, number, size};
+use super::committed::{Committed, cases, number, size};
 
 /// Sizes in bytes, each with the medians of contenders in a graph.
 type Times = BTreeMap<u64, BTreeMap<String, f64>>;
@@ -48,24 +48,14 @@ fn least(times: &BTreeMap<String, f64>, peers: bool) -> anyhow::Result<(&str, f6
 /// For the README: each collective at three sizes, ours and the best peer, and how far ahead ours is from 8 KiB to 4 MiB and beyond.
 pub(super) fn collectives(committed: &Committed) -> anyhow::Result<String> {
     const SIZES: [u64; 3] = [8 << 10, 1 << 20, 64 << 20];
-    const SMALL: u64 = 4 << 20;
-    let mut table = String::from("| W = 2 |");
-    SIZES.iter().for_each(|&bytes| _ = write!(table, " {} |", size(bytes)));
-    table.push_str(" ahead up to 4 MiB, geometric mean | least | from 16 MiB on, least |\n|---|---|---|---|---|---|---|\n");
+    let mut table = String::from("| collective | size | ours (us) | best peer (us) | speed-up |\n|---|---|---|---|---|\n");
     for collective in Collective::ALL {
         let times = timed(committed, collective)?;
-        write!(table, "| {collective} |")?;
         for bytes in SIZES {
             let of_size = times.get(&bytes).with_context(|| format!("{collective} was not timed at {bytes} bytes"))?;
-            write!(table, " {:.2}, {:.2} |", least(of_size, false)?.1, least(of_size, true)?.1)?;
+            let (ours, peer) = (least(of_size, false)?.1, least(of_size, true)?.1);
+            writeln!(table, "| {collective} | {} | {ours:.2} | {peer:.2} | {:.2} |", size(bytes), peer / ours)?;
         }
-        let ahead = |range: &dyn Fn(u64) -> bool| {
-            let of_range = times.iter().filter(|(bytes, _)| range(**bytes));
-            of_range.map(|(_, times)| Ok(least(times, true)?.1 / least(times, false)?.1)).collect::<anyhow::Result<Vec<f64>>>()
-        };
-        let (mean, small) = mean_and_least(&ahead(&|bytes| bytes <= SMALL)?);
-        let (_, large) = mean_and_least(&ahead(&|bytes| bytes > SMALL)?);
-        writeln!(table, " {mean:.2}x | {small:.2}x | {large:.2}x |")?;
     }
     Ok(table)
 }

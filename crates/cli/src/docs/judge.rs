@@ -94,7 +94,7 @@ pub(super) fn score(committed: &Committed) -> anyhow::Result<String> {
     let record = committed.value(RECORD)?;
     let of = |name: &str| number(&record["summary"], name);
     Ok(format!(
-        "Of {} bugs planted by rule in the code that judges, tests catch {}; {} change nothing that it says ([by file](docs/emulator/judge-mutants.md)).",
+        "Of {} mutants of passmuster's own judging code, tests catch {}; {} change no verdict ([by file](docs/emulator/judge-mutants.md)).",
         of("total")?,
         of("caught")?,
         of("equivalent")?,
@@ -133,7 +133,7 @@ mod tests {
             missed.lines().skip(2).collect::<Vec<_>>(),
             ["| `\\|` to `&` | `f`, b.rs:3 | it is |", "| `\\|` to `&` | `f`, b.rs:3 | all its tests pass |"]
         );
-        assert!(score(&committed).unwrap().starts_with("Of 4 bugs"));
+        assert!(score(&committed).unwrap().starts_with("Of 4 mutants"));
         fs::remove_dir_all(root).unwrap();
     }
 

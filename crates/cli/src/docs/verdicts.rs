@@ -99,10 +99,10 @@ pub(super) fn trust(committed: &Committed) -> anyhow::Result<String> {
     let (mutants, ledger) = (committed.value(MUTANTS)?, committed.value(LEDGER)?);
     let caught = |kind: &str| score(&mutants, kind).map(|score| score.split(" caught").next().unwrap_or_default().to_owned());
     Ok(paragraph(&format!(
-        "On the emulator {} of the {} cases of the merge list passed and none failed; {} are too large for it. On four GPUs, without calls of 2^31 elements, {} of \
-         {} passed and none failed; {} are known bugs of NCCL, and {} need what that machine or NCCL does not have. {} cases ran on both and can give one output \
-         only: they are equal to the bit. Of bugs planted in values {} were caught, of those in synchronisation, most of them made by rule, {} ([the others](docs/emulator/mutants.md#what-is-missed)). Of {} instruction \
-         forms of the emulator, held against an H200, {} differ. {}",
+        "On the emulator, {} of the {} cases of the merge list pass and none fail; {} are too large for it. On four GPUs, without the calls of 2^31 elements, {} of {} \
+         pass and none fail; {} are known bugs of NCCL, and {} need something that the machine or NCCL lacks. {} deterministic cases ran on both, bit-identical. \
+         Mutants: {} value mutants and {} synchronisation mutants are caught ([which are missed](docs/emulator/mutants.md#what-is-missed)). Of {} instruction forms \
+         of the emulator, compared with an H200, {} differ. {}",
         on_emulator.passed,
         on_emulator.total,
         on_emulator.not_supported,
@@ -134,9 +134,9 @@ pub(super) fn on_gpus(committed: &Committed) -> anyhow::Result<String> {
     let (faults, values, synchronisation) = (committed.value(FAULTS)?, committed.value(VALUES)?, committed.value(SYNCHRONISATION)?);
     let of = Counts::of(FAULTS, &faults)?;
     Ok(paragraph(&format!(
-        "`test-gpu merge` without calls of 2^31 elements {} `test-gpu faults` ({}): {} of {} named as they should be, {} not supported (faults of the process \
-         of one rank, where one process has all). `mutants --machine cuda` ({}), those that people planted: of those in values {} of {} caught, of those in \
-         synchronisation, {} s for each at most, {} of {}.",
+        "`test-gpu merge` without the calls of 2^31 elements {} `test-gpu faults` ({}): {} of {} faults are named correctly, {} are not supported (faults of one \
+         rank's process, if one process has all ranks). Hand-written mutants (`mutants --machine cuda`, {}): {} of {} value mutants are caught, and within {} s \
+         each, {} of {} synchronisation mutants.",
         merged(committed, ON_GPUS)?,
         machine(&faults),
         of.passed,
@@ -185,10 +185,9 @@ pub(super) fn on_the_emulator(committed: &Committed) -> anyhow::Result<String> {
     let (mutants, ledger, emulated) = (committed.value(MUTANTS)?, committed.value(LEDGER)?, committed.value(ON_THE_EMULATOR)?);
     let (of, both) = (Counts::of(ON_THE_EMULATOR, &emulated)?, equal_on_both(committed)?);
     Ok(paragraph(&format!(
-        "`validate merge` on the emulator, every rank's PTX on the CPU under one schedule, races judged in profile hopper: {} of {} cases passed, {} are not \
-         supported (too large for it, or kernels with TMA), none failed. Of them {} also ran on these GPUs: their outputs are equal to the bit ({} more, in \
-         which NaNs of f64 may meet and either payload may stay, are not counted). `mutants`: value mutants {}; synchronisation mutants {}. `ledger` ({}): {} \
-         instruction forms, {} differ.",
+        "`validate merge` on the emulator (one schedule, profile hopper): {} of {} cases pass, {} are not supported (too large, or kernels with TMA), none fail. {} of \
+         them also ran on these GPUs, bit-identical ({} more are not counted: NaNs of f64 may meet in them, and either payload may stay). `mutants`: value mutants \
+         {}; synchronisation mutants {}. `ledger` ({}): {} instruction forms, {} differ.",
         of.passed,
         of.total,
         of.not_supported,
@@ -224,9 +223,9 @@ pub(super) fn mutants_of_products(committed: &Committed) -> anyhow::Result<Strin
     let of_products: Vec<_> = of_products.filter(|(name, _)| name.starts_with("sync_product_")).collect();
     let missed: Vec<String> = of_products.iter().filter(|(_, caught)| !caught).map(|(name, _)| format!("`{name}`")).collect();
     Ok(paragraph(&format!(
-        "Of {} mutants of what the fused products synchronise by themselves, two GPUs caught {}. Missed: {}.",
-        of_products.len(),
+        "Two GPUs caught {} of {} mutants of the fused products' own synchronisation. Missed: {}.",
         of_products.len() - missed.len(),
+        of_products.len(),
         missed.join(", "),
     )))
 }

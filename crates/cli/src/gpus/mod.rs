@@ -25,19 +25,19 @@ pub(crate) type Watch = Arc<dyn Fn(bool) + Send + Sync>;
 #[derive(clap::Args, Clone)]
 #[command(next_help_heading = "Machine")]
 pub(crate) struct Gpus {
-    /// GPUs to use, by number, as in 0,1,2; ranks beyond their number share them.
+    /// GPUs to use, as in 0,1,2. More ranks than GPUs share them.
     #[arg(long = "gpus", value_delimiter = ',', value_name = "LIST")]
     pub(crate) numbers: Option<Vec<usize>>,
-    /// NCCL to load, instead of the one found.
+    /// NCCL library to load. The default is the first that is found.
     #[arg(long, value_name = "FILE")]
     pub(crate) nccl_lib: Option<PathBuf>,
-    /// cuBLASLt to load, instead of the one found.
+    /// cuBLASLt library to load. The default is the first that is found.
     #[arg(long, value_name = "FILE")]
     pub(crate) cublas_lt_lib: Option<PathBuf>,
-    /// Enqueue copies that may be done in any order as one batch, outside graphs.
+    /// Enqueue independent copies as one batch, outside graphs.
     #[arg(long)]
     pub(crate) batch_copies: bool,
-    /// After how long a wait inside a kernel gives up, as in 500ms; on the emulator, of emulated time.
+    /// Time after which a wait inside a kernel gives up, as in 500ms. On the emulator it is emulated time.
     #[arg(long, value_name = "TIME", default_value = "2s", value_parser = units::duration_with_unit)]
     pub(crate) wait_limit: Duration,
 }

@@ -1,0 +1,83 @@
+//! Plain English: words that documents do not use, and how long a document may be.
+
+use std::{fs, path::Path, process::Command};
+
+/// Words that send a reader back to the start of the sentence, and what to say.
+const BANNED: [(&str, &str); 12] = [
+    ("mend", "fix"),
+    ("mends", "fixes"),
+    ("mended", "fixed"),
+    ("anew", "again"),
+    ("so many", "the number, or N"),
+    ("whoever", "who it is"),
+    ("is told", "sees, is reported or prints"),
+    ("are told", "see, are reported or print"),
+    ("held against", "compared with"),
+    ("that there is none", "that it is missing"),
+    ("made anew", "rebuilt"),
+    ("is meant to be", "must be"),
+];
+
+/// Documents that are still to be rewritten.
+const WAITING: [&str; 1] = ["docs/emulator/async-proxy.md"];
+
+/// The most words of a document.
+const MOST: usize = 3000;
+
+/// Documents that are longer, and may not grow.
+const LONG: [(&str, usize); 5] = [
+    ("docs/performance/experiments.md", 7000),
+    ("docs/emulator/async-proxy.md", 6220),
+    ("docs/performance/results.md", 3950),
+    ("docs/reference/case-ids.md", 4300),
+    ("docs/reference/record-schema.md", 3600),
+];
+
+/// Tracked documents: paths from the root, and their text.
+fn documents() -> Vec<(String, String)> {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
+    let output = Command::new("git").args(["ls-files", "-z", "*.md"]).current_dir(&root).output().unwrap();
+    let paths = String::from_utf8(output.stdout).unwrap();
+    let paths = paths.split('\0').filter(|path| !path.is_empty());
+    paths.filter_map(|path| Some((path.to_owned(), fs::read_to_string(root.join(path)).ok()?))).collect()
+}
+
+/// Whether a line has these words, as whole words.
+fn has(line: &str, words: &str) -> bool {
+    let line = line.to_lowercase();
+    let is_letter = |c: Option<char>| c.is_some_and(char::is_alphanumeric);
+    line.match_indices(words)
+        .any(|(at, _)| !is_letter(line[..at].chars().next_back()) && !is_letter(line[at + words.len()..].chars().next()))
+}
+
+/// If this fails, a document has a word that STYLE bans.
+#[test]
+fn documents_use_plain_words() {
+    let documents = documents();
+    assert!(documents.len() > 30, "{} documents", documents.len());
+    let mut found = Vec::new();
+    for (path, text) in documents.iter().filter(|(path, _)| !WAITING.contains(&&**path)) {
+        for (number, line) in (1..).zip(text.lines()) {
+            let banned = BANNED.iter().filter(|(words, _)| has(line, words));
+            found.extend(banned.map(|(words, instead)| format!("{path}:{number}: `{words}`: say {instead}")));
+        }
+    }
+    assert!(found.is_empty(), "{}", found.join("\n"));
+}
+
+/// Words of a text. The bars of tables are none.
+fn words(text: &str) -> usize {
+    text.split_whitespace().filter(|word| word.chars().any(char::is_alphanumeric)).count()
+}
+
+/// If this fails, a document is longer than anybody reads.
+#[test]
+fn documents_are_short() {
+    for (path, text) in documents() {
+        let most = LONG.iter().find(|(long, _)| *long == path).map_or(MOST, |(_, most)| *most);
+        assert!(words(&text) <= most, "{path} has {} words, it may have {most}", words(&text));
+        if path == "README.md" {
+            assert!(text.lines().count() <= 200 && words(&text) <= 1500, "{} lines, {} words", text.lines().count(), words(&text));
+        }
+    }
+}
