@@ -294,7 +294,7 @@ fn write_if_other(path: &Path, bytes: &[u8]) -> anyhow::Result<()> {
     fs::write(path, bytes).with_context(|| format!("cannot write {}", path.display()))
 }
 
-/// Removes the files of a folder that are not wanted.
+/// Removes the files of a folder that are not wanted, and folders that are empty then: cargo takes any folder under crates/ for a crate.
 fn remove_others(folder: &Path, wanted: &BTreeSet<PathBuf>) -> anyhow::Result<()> {
     let entries = match fs::read_dir(folder) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
@@ -305,6 +305,8 @@ fn remove_others(folder: &Path, wanted: &BTreeSet<PathBuf>) -> anyhow::Result<()
         let path = entry.path();
         if entry.file_type()?.is_dir() {
             remove_others(&path, wanted)?;
+            // One that is not empty stays.
+            let _ = fs::remove_dir(&path);
         } else if !wanted.contains(&path) && !path.ends_with("src/mutant.rs") {
             fs::remove_file(&path).with_context(|| format!("cannot remove {}", path.display()))?;
         }
@@ -319,6 +321,20 @@ mod tests {
     fn span(text: &str, what: &str, is_primary: bool) -> Span {
         let at = text.find(what).unwrap();
         Span { file_name: "a.rs".into(), byte_start: at, byte_end: at + what.len(), is_primary, expansion: None }
+    }
+
+    /// If this fails, a crate that is gone keeps the tree with mutants from being built.
+    #[test]
+    fn gone_crates_leave_no_folder() {
+        let tree = std::env::temp_dir().join(format!("passmuster-tree-{}", std::process::id()));
+        let (kept, gone) = (tree.join("a/src/lib.rs"), tree.join("b/src/lib.rs"));
+        for file in [&kept, &gone] {
+            fs::create_dir_all(file.parent().unwrap()).unwrap();
+            fs::write(file, "").unwrap();
+        }
+        remove_others(&tree, &[kept.clone()].into()).unwrap();
+        assert!(kept.is_file() && !tree.join("b").exists());
+        fs::remove_dir_all(tree).unwrap();
     }
 
     #[test]
