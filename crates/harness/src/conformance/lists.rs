@@ -167,6 +167,12 @@ impl<'r> Source<'r> {
         self.under_test(collective).filter(|a| a.protocol().is_by_copy_engine()).map(|a| a.name()).collect()
     }
 
+    /// One of the peers that do such a call; none if there is none.
+    fn peer(self, collective: Collective, dtype: DType, op: ReduceOp, choice: &mut Choice) -> Option<String> {
+        let peers = self.peers(collective, dtype, op);
+        (!peers.is_empty()).then(|| choice.of(&peers).to_owned())
+    }
+
     /// The algorithms under test that use multicast addresses.
     fn contenders_over_multicast(self, collective: Collective) -> Vec<&'r str> {
         self.under_test(collective).filter(|a| a.uses_multicast()).map(|a| a.name()).collect()
@@ -261,7 +267,7 @@ fn merge(from: Source<'_>, seed: u64) -> Vec<CollectiveCase> {
                             case.count = choice.of(&moderate_counts(from, algorithm, dtype, world));
                             case.inputs = inputs;
                             case.seed = seed.wrapping_add(choice.draw() % 0xffff);
-                            case.peer = peer.then(|| choice.of(&from.peers(Collective::AllReduce, dtype, op)).to_owned());
+                            case.peer = peer.then(|| from.peer(Collective::AllReduce, dtype, op, &mut choice)).flatten();
                             vary(from, &mut case, &mut choice);
                             cases.push(case);
                         }
@@ -287,7 +293,7 @@ fn merge(from: Source<'_>, seed: u64) -> Vec<CollectiveCase> {
                 let mut case = CollectiveCase::new(Collective::AllReduce, algorithm, DType::BF16, ReduceOp::Sum, world, count);
                 case.inputs = InputClass::Natural;
                 case.seed = seed;
-                case.peer = (world > 1).then(|| choice.of(&from.peers(Collective::AllReduce, DType::BF16, ReduceOp::Sum)).to_owned());
+                case.peer = (world > 1).then(|| from.peer(Collective::AllReduce, DType::BF16, ReduceOp::Sum, &mut choice)).flatten();
                 cases.extend(supported(from, case));
             }
         }
@@ -525,6 +531,7 @@ mod tests {
     use super::*;
     use crate::REGISTRY;
     use passmuster_kernels::{auto, hierarchical, unregistered};
+    use passmuster_plan::algorithms::Catalogue;
 
     #[test]
     fn ids_of_a_list_are_unique_and_read_back() {
@@ -771,6 +778,27 @@ mod tests {
             for case in list.cases(&REGISTRY, 0).iter().filter(|case| case.calls.is_empty()) {
                 assert_eq!(supports(&REGISTRY, case), Ok(()), "{case}");
             }
+        }
+    }
+
+    /// If this fails, a command without kernels of ours ends with a panic where it should say that nothing is selected.
+    #[test]
+    fn lists_of_no_algorithm_are_empty() {
+        for catalogue in [Catalogue::default(), Catalogue::peers()] {
+            let registry = crate::registry(catalogue);
+            for list in List::ALL {
+                assert_eq!(list.all_cases(&registry, 0), [], "{}", list.name());
+            }
+        }
+    }
+
+    /// If this fails, an algorithm of one's own is tested only beside ours and NCCL.
+    #[test]
+    fn lone_algorithm_has_cases() {
+        let registry = crate::registry(Catalogue::default()).algorithm(passmuster_kernels::all_reduce::TwoShot);
+        for list in List::ALL {
+            let cases = list.all_cases(&registry, 0);
+            assert!(!cases.is_empty() && cases.iter().all(|case| case.to_string().starts_with("all_reduce/two_shot:")), "{}", list.name());
         }
     }
 

@@ -29,7 +29,7 @@ fn cases(from: Source<'_>, dtypes: &[DType], worlds: &[u32], peered: bool, seque
                 let inputs = InputClass::ALL[(row + turn) % InputClass::ALL.len()];
                 let mut case = modest(from, (COLLECTIVE, algorithm), (dtype, op), world, inputs, seed, &mut choice);
                 case.counts = Some(choice.draw() % (1 << 16));
-                case.peer = (peered && world > 1 && choice.one_in(2)).then(|| choice.of(&from.peers(COLLECTIVE, dtype, op)).to_owned());
+                case.peer = (peered && world > 1 && choice.one_in(2)).then(|| from.peer(COLLECTIVE, dtype, op, &mut choice)).flatten();
                 cases.push(case);
             }
         }

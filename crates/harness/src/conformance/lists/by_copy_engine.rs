@@ -42,7 +42,7 @@ pub(super) fn merge(from: Source<'_>, (collective, algorithm): (Collective, &str
             let turn = number + world as usize;
             let inputs = InputClass::ALL[turn % InputClass::ALL.len()];
             let mut case = modest(from, (collective, algorithm), (dtype, op), world, inputs, seed, &mut choice);
-            case.peer = (turn.is_multiple_of(2) && world > 1).then(|| choice.of(&from.peers(collective, dtype, op)).to_owned());
+            case.peer = (turn.is_multiple_of(2) && world > 1).then(|| from.peer(collective, dtype, op, &mut choice)).flatten();
             cases.push(case);
         }
     }

@@ -22,10 +22,10 @@ fn operators(collective: Collective, dtype: DType) -> Vec<ReduceOp> {
 }
 
 /// A peer that ranks on several nodes may have.
-fn peer(from: Source<'_>, collective: Collective, (dtype, op): (DType, ReduceOp), choice: &mut Choice) -> String {
+fn peer(from: Source<'_>, collective: Collective, (dtype, op): (DType, ReduceOp), choice: &mut Choice) -> Option<String> {
     let mut able = from.peers(collective, dtype, op);
     able.retain(|name| from.registry.find(collective, name).is_ok_and(|peer| peer.spans_nodes()));
-    choice.of(&able).to_owned()
+    (!able.is_empty()).then(|| choice.of(&able).to_owned())
 }
 
 /// The collectives that span nodes, and by which algorithm.
@@ -46,7 +46,7 @@ fn case(
     case.inputs = choice.of(&InputClass::ALL);
     vary(from, &mut case, choice);
     if choice.one_in(2) {
-        case.peer = Some(peer(from, collective, (dtype, op), choice));
+        case.peer = peer(from, collective, (dtype, op), choice);
     }
     case
 }

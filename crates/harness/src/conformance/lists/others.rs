@@ -48,12 +48,11 @@ pub(super) fn merge(from: Source<'_>, seed: u64) -> Vec<CollectiveCase> {
                     for &(number, peered) in if doubled(collective) { &each[..] } else { &each[(turn + world as usize) % 2..][..1] } {
                         let op = operators[(turn + 2 * number + world as usize) % operators.len()];
                         let mut case = modest(from, (collective, algorithm), (dtype, op), world, inputs, seed, &mut choice);
-                        let peers = from.peers(collective, dtype, op);
                         if collective.has_root() {
                             // In turn: by choice some rank of many might never be the root.
                             case.root = (row * InputClass::ALL.len() + turn) as u32 % world;
                         }
-                        case.peer = (peered && world > 1).then(|| choice.of(&peers).to_owned());
+                        case.peer = (peered && world > 1).then(|| from.peer(collective, dtype, op, &mut choice)).flatten();
                         cases.push(case);
                     }
                 }
@@ -93,7 +92,7 @@ fn boundaries(from: Source<'_>, collective: Collective, algorithm: &str, seed: u
         let mut large = CollectiveCase::new(collective, algorithm, DType::BF16, op, world, elements);
         large.inputs = InputClass::Natural;
         large.seed = seed;
-        large.peer = Some(choice.of(&from.peers(collective, DType::BF16, op)).to_owned());
+        large.peer = from.peer(collective, DType::BF16, op, choice);
         cases.extend(supported(from, large));
     }
     // More than 2^31 elements in all slots together: 32-bit indices would wrap.

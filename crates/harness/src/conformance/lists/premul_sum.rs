@@ -25,7 +25,7 @@ fn cases(from: Source<'_>, every: usize, worlds: &[u32], peered: bool, sequences
         let (collective, world) = (algorithm.collective(), worlds[turn % worlds.len()]);
         let inputs = InputClass::ALL[(turn + turn / DType::ALL.len()) % 4];
         let mut case = modest(from, (collective, algorithm.name()), (dtype, OP), world, inputs, seed, &mut choice);
-        case.peer = (peered && world > 1 && choice.one_in(2)).then(|| choice.of(&from.peers(collective, dtype, OP)).to_owned());
+        case.peer = (peered && world > 1 && choice.one_in(2)).then(|| from.peer(collective, dtype, OP, &mut choice)).flatten();
         cases.extend(supported(from, case));
     }
     let sequence = |case| CollectiveCase { op: OP, ..case };
@@ -61,7 +61,7 @@ fn of_packs(from: Source<'_>, worlds: &[u32], seed: u64) -> Vec<CollectiveCase> 
             case.offset = choice.of(&[0, pack]);
             case.inputs = choice.of(&InputClass::ALL);
             case.seed = seed;
-            case.peer = (world > 1 && choice.one_in(4)).then(|| choice.of(&from.peers(collective, dtype, OP)).to_owned());
+            case.peer = (world > 1 && choice.one_in(4)).then(|| from.peer(collective, dtype, OP, &mut choice)).flatten();
             cases.extend(supported(from, case));
         }
     }
@@ -91,11 +91,12 @@ pub(super) fn merge(from: Source<'_>, seed: u64) -> Vec<CollectiveCase> {
     let (collective, dtype, world) = (Collective::AllReduce, DType::BF16, 2);
     let given_products =
         from.under_test(collective).find(|algorithm| !fusing(from, collective, dtype).any(|fuses| fuses == algorithm.name()));
-    let algorithm = given_products.expect("an algorithm that sums what is multiplied before it").name();
-    cases.extend(modest_counts(collective, dtype, world, MODEST_ELEMENTS).into_iter().enumerate().map(|(number, count)| {
-        let case = CollectiveCase::new(collective, algorithm, dtype, OP, world, count);
-        CollectiveCase { inputs: InputClass::Natural, offset: [0, 1, 3][number % 3], seed, ..case }
-    }));
+    if let Some(algorithm) = given_products {
+        cases.extend(modest_counts(collective, dtype, world, MODEST_ELEMENTS).into_iter().enumerate().map(|(number, count)| {
+            let case = CollectiveCase::new(collective, algorithm.name(), dtype, OP, world, count);
+            CollectiveCase { inputs: InputClass::Natural, offset: [0, 1, 3][number % 3], seed, ..case }
+        }));
+    }
     cases.extend(of_packs(from, &[1, 2, 3, 4, 5, 6, 7, 8, LARGEST_WORLD], seed));
     cases
 }

@@ -22,12 +22,20 @@ use passmuster_plan::{
 
 /// `number` sequences of calls, the same for the same seed.
 pub(crate) fn sequences(from: Source<'_>, number: usize, seed: u64) -> Vec<CollectiveCase> {
-    drawn(sequence(from), number, seed)
+    sequences_of(from, Collective::AllReduce, number, seed)
 }
 
 /// `number` sequences of a collective's calls.
 pub(super) fn sequences_of(from: Source<'_>, collective: Collective, number: usize, seed: u64) -> Vec<CollectiveCase> {
-    drawn(sequence_of(from, collective, from.contenders(collective), &DType::COMMON, collective.common_operators()), number, seed)
+    among(from, collective, from.contenders(collective), number, seed)
+}
+
+/// `number` sequences in which these algorithms take turns; none if there is no algorithm.
+fn among(from: Source<'_>, collective: Collective, algorithms: Vec<&str>, number: usize, seed: u64) -> Vec<CollectiveCase> {
+    if algorithms.is_empty() {
+        return Vec::new();
+    }
+    drawn(sequence_of(from, collective, algorithms, &DType::COMMON, collective.common_operators()), number, seed)
 }
 
 /// `number` sequences in which kernels take turns with copy engines, which make every second call.
@@ -38,8 +46,7 @@ pub(super) fn sequences_by_copy_engine(
     seed: u64,
 ) -> Vec<CollectiveCase> {
     let kernels = from.contenders(collective);
-    let algorithms = [vec![algorithm; kernels.len()], kernels].concat();
-    drawn(sequence_of(from, collective, algorithms, &DType::COMMON, collective.common_operators()), number, seed)
+    among(from, collective, [vec![algorithm; kernels.len()], kernels].concat(), number, seed)
 }
 
 /// `number` sequences in which algorithms that use multicast addresses take turns with those that do not: apart from the others, for a
@@ -47,6 +54,9 @@ pub(super) fn sequences_by_copy_engine(
 pub(super) fn sequences_over_multicast(from: Source<'_>, number: usize, seed: u64) -> Vec<CollectiveCase> {
     let collective = Collective::AllReduce;
     let algorithms = [from.contenders_over_multicast(collective), from.contenders(collective)].concat();
+    if algorithms.is_empty() {
+        return Vec::new();
+    }
     drawn(sequence_of(from, collective, algorithms, &[DType::F32, DType::F16, DType::BF16], &[ReduceOp::Sum]), number, seed)
 }
 
@@ -58,13 +68,8 @@ fn drawn(strategy: impl Strategy<Value = CollectiveCase>, number: usize, seed: u
     (0..number).map(|_| strategy.new_tree(&mut runner).expect("the strategy rejects nothing").current()).collect()
 }
 
-/// Sequences of all-reduces on one or two groups: algorithms, counts, offsets and places change from call to call, some calls are captured
+/// Sequences on one or two groups: algorithms, counts, offsets and places change from call to call, some calls are captured
 /// and replayed, one rank may be late.
-fn sequence(from: Source<'_>) -> impl Strategy<Value = CollectiveCase> + use<> {
-    let collective = Collective::AllReduce;
-    sequence_of(from, collective, from.contenders(collective), &DType::COMMON, collective.common_operators())
-}
-
 pub(crate) fn sequence_of<DTYPES: Into<Cow<'static, [DType]>>>(
     from: Source<'_>,
     collective: Collective,

@@ -47,7 +47,7 @@ fn cases(from: Source<'_>, every: usize, worlds: &[u32], peered: bool, seed: u64
         let world = worlds[turn % worlds.len()];
         let inputs = classes(dtype, op)[(turn + turn / worlds.len()) % 4];
         let mut case = modest(from, (collective, algorithm), (dtype, op), world, inputs, seed, &mut choice);
-        case.peer = (peered && turn.is_multiple_of(2) && world > 1).then(|| choice.of(&from.peers(collective, dtype, op)).to_owned());
+        case.peer = (peered && turn.is_multiple_of(2) && world > 1).then(|| from.peer(collective, dtype, op, &mut choice)).flatten();
         cases.push(case);
     }
     cases
