@@ -73,7 +73,10 @@ impl Cases {
             selected
         };
         if cases.is_empty() {
-            bail!("the list {} has no case of this kernel", self.query);
+            bail!(
+                "the list {} is empty, since this command has no algorithms of its own: name your kernel with --spec SPEC.toml",
+                self.query
+            );
         }
         if let Some(except) = &self.except {
             let left_out = Query::new(except).map_err(anyhow::Error::msg)?;
@@ -121,5 +124,19 @@ mod tests {
         let refusal = |text: &str| text.parse::<Replay>().err().unwrap().to_string();
         assert!(refusal("all_reduce/two_shot:bf16,sum:w=2:n=40@later-5").contains("schedule `later-5`: expected one of random, stalled,"));
         assert!(refusal("all_reduce/two_shot:bf16,sum:w=2").contains("exactly one of n= and calls= must be given"));
+    }
+
+    /// If this fails, who has the command without our kernels does not learn what to type.
+    #[test]
+    fn empty_list_asks_for_a_specification() {
+        #[derive(clap::Parser)]
+        struct Line {
+            #[command(flatten)]
+            cases: Cases,
+        }
+        let Line { cases } = clap::Parser::parse_from(["validate"]);
+        let registry = passmuster_harness::registry(passmuster_plan::algorithms::Catalogue::peers());
+        let refused = cases.select(None, &registry, &[]).unwrap_err().to_string();
+        assert!(refused.starts_with("the list smoke is empty") && refused.ends_with("--spec SPEC.toml"), "{refused}");
     }
 }
