@@ -42,7 +42,7 @@ pub(crate) fn run(collective: Collective, algorithm: &str, op: ReduceOp, count: 
     (0..world).map(|rank| floats(&machine.read(group, rank, &call.output_of(rank as u32)).unwrap())).collect()
 }
 
-/// The inputs of a group: so many slots of so many elements for each rank.
+/// The inputs of a group. Each rank has one slot, or one for each rank.
 #[derive(Clone, Debug)]
 pub(crate) struct Inputs {
     /// Elements of a slot.

@@ -50,6 +50,13 @@ fn has(line: &str, words: &str) -> bool {
         .any(|(at, _)| !is_letter(line[..at].chars().next_back()) && !is_letter(line[at + words.len()..].chars().next()))
 }
 
+/// If this fails, the next test finds nothing.
+#[test]
+fn banned_words_are_found() {
+    assert!(has("It was Mended.", "mended") && has("so many, or more", "so many"));
+    assert!(!has("amended", "mended") && !has("recommended", "mend"));
+}
+
 /// If this fails, a document has a word that STYLE bans.
 #[test]
 fn documents_use_plain_words() {

@@ -41,7 +41,7 @@ pub(crate) fn open(gpus: &Gpus, library: Library, watch: Option<Watch>) -> Resul
     Ok(Box::new(machine))
 }
 
-/// The same, with NCCL where the environment is one of its cases, so that what is told of the machine has its version.
+/// Opens GPUs for cases. Loads NCCL if the environment asks for one of its modes, so that records have its version.
 ///
 /// # Errors
 /// As [`open`].
@@ -51,7 +51,7 @@ pub(crate) fn open_for_cases(registry: &Registry, gpus: &Gpus, library: Library,
     Ok(Box::new(machine))
 }
 
-/// A machine whose ranks are processes, of which this is one: the `local_rank`th of its host, on one of so many nodes.
+/// Opens the GPU of this process, which is one rank of the machine: number `local_rank` on its host, with the ranks spread over `nodes` nodes.
 ///
 /// # Errors
 /// Where it cannot, or other ranks cannot.

@@ -89,7 +89,7 @@ pub(crate) fn plan_name(of: TensorParallelFusion, name: &str, product: &Product,
     format!("{of}/{name} {dtype} w={world} {rows}x{columns}x{depth}")
 }
 
-/// Memory of the library, for each of so many products at a time.
+/// The library's workspace, for `products` products at a time.
 pub(crate) fn library_workspace(name: &str, products: u64) -> BufferSpec {
     BufferSpec { local: true, ..BufferSpec::new(format!("{name}.library"), products * MatmulCall::WORKSPACE, Role::Data) }
 }

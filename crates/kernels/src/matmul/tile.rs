@@ -23,7 +23,7 @@ impl Tile {
         Tile::ALL.map(|tile| tile.columns).into()
     }
 
-    /// The tile of so many columns.
+    /// The tile with this number of columns.
     pub(crate) fn of_width(columns: u32) -> Option<Tile> {
         Tile::ALL.into_iter().find(|tile| tile.columns == columns)
     }

@@ -85,19 +85,19 @@ pub trait TensorParallel: Send + Sync {
     /// What all ranks do for a product that it supports.
     fn plan(&self, product: &Product, operands: &Operands, world: u32, blocks: u32) -> Plan;
 
-    /// What one rank does to multiply whole matrices by the plain kernel, where this one promises to equal that to the bit, whatever the tiles: C of the
-    /// gathered A, or what rank-ascending sums make of the ranks' products. It has other tiles than those of so many columns.
+    /// The plain matmul kernel on whole matrices, for one rank, if this algorithm promises to be bit-identical to it: to C of the gathered A, or to the
+    /// rank-ascending sum of the ranks' products. Uses tiles of another width than `other_than`.
     fn plain(&self, product: &Product, operands: &Operands, other_than: Option<u32>, blocks: u32) -> Option<Op> {
         let _ = (product, operands, other_than, blocks);
         None
     }
 
-    /// Columns of the tiles that it may be asked for, the widest first; none where it has no choice.
+    /// Widths of its tiles in columns, the widest first. Empty if it has no choice.
     fn tiles(&self) -> Vec<u32> {
         Vec::new()
     }
 
-    /// The same with tiles of so many columns, one of [`TensorParallel::tiles`].
+    /// The same algorithm with tiles of `columns` columns, one of [`TensorParallel::tiles`].
     fn tiled(&self, columns: u32) -> Option<Arc<dyn TensorParallel>> {
         let _ = columns;
         None
