@@ -8,6 +8,6 @@
 #include "../common/signals.cuh"
 
 extern "C" __global__ void __launch_bounds__(128, 1) all_gather_copy_engine_barrier(const __grid_constant__ Sync sync) {
-    stall(sync, SITE_ENTER);
+    stall<SITE_ENTER>(sync);
     end_barrier<RELAXED>(sync, sync.epochs[blockIdx.x]);
 }

@@ -9,14 +9,14 @@
 
 template <typename T>
 __device__ __forceinline__ void ll(u64 input, u64 output, u32 elements, const Sync& sync) {
-    stall(sync, SITE_ENTER);
+    stall<SITE_ENTER>(sync);
     u32 lines = lines_of<T>(elements);
     u64 slot_bytes = (u64)elements * sizeof(typename T::Stored);
     auto own = [&](u32 line) { return load_payload<T>(input, line, elements); };
     auto payload = [](u32, u32, const Pack& own) { return own; };
     auto take = [&](u32 rank, u32 line, const Pack& payload) { store_payload<T>(output + rank * slot_bytes, line, elements, payload); };
     exchange_lines(sync, lines, own, payload, take);
-    stall(sync, SITE_LEAVE);
+    stall<SITE_LEAVE>(sync);
 }
 
 // Slots of at most 2^31 elements, of which ll.rs lets through fewer.

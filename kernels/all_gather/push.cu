@@ -57,7 +57,7 @@ __device__ __forceinline__ void push(u64 input, const Peers& output, u64 count, 
 
 #define ENTRY(NAME, T)                                                                                                                \
     extern "C" __global__ void __launch_bounds__(512, 1)                                                                              \
-        all_gather_push_##NAME(u64 input, const __grid_constant__ Peers output, u64 count, const __grid_constant__ Sync sync) {       \
+        all_gather_push_##NAME(u64 input, u64 count, const __grid_constant__ Sync sync, const __grid_constant__ Peers output) {       \
         push<T>(input, output, count, sync);                                                                                          \
     }
 #include "../common/copy_entries.cuh"

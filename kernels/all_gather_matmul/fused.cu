@@ -148,10 +148,10 @@ __device__ __forceinline__ void fused(const Source& source, const TensorMap& b, 
 #define ENTRY(NAME, T, N, CLUSTER, B_ALONG_N)                                                                                \
     extern "C" __global__ void __launch_bounds__(MATMUL_THREADS, 1) __cluster_dims__(CLUSTER, 1, 1)                           \
         all_gather_matmul_fused_##NAME(const __grid_constant__ TensorMap own, const __grid_constant__ TensorMap all,          \
-                                      const __grid_constant__ TensorMap b, const __grid_constant__ TensorMap c,              \
-                                      const __grid_constant__ Raster raster, u32 depth, const __grid_constant__ Peers input, \
-                                      u64 gathered, u64 part_bytes, u64 row_bytes, u32* counts, u32* ended,                  \
-                                      const __grid_constant__ Sync sync) {                                                   \
+                                       const __grid_constant__ TensorMap b, const __grid_constant__ TensorMap c,              \
+                                       const __grid_constant__ Raster raster, u32 depth, u64 gathered, u64 part_bytes,        \
+                                       u64 row_bytes, u32* counts, u32* ended, const __grid_constant__ Sync sync,             \
+                                       const __grid_constant__ Peers input) {                                                 \
         using Tiles = Tile<N, CLUSTER, B_ALONG_N>;                                                                            \
         Gathered<Tiles::M * CLUSTER> source{own, all, input, gathered, part_bytes, row_bytes, counts, raster, sync};          \
         fused<T, Tiles>(source, b, c, depth, ended);                                                                         \

@@ -28,7 +28,7 @@ __device__ __forceinline__ void copy_engine(const Peers& slices, u64 count, u64 
 // Sum with `average` != 0 divides by the world size before the rounding.
 #define ENTRY(NAME, T, OP)                                                                                                            \
     extern "C" __global__ void __launch_bounds__(512, 1)                                                                              \
-        all_reduce_copy_engine_##NAME(const __grid_constant__ Peers slices, u64 count, u64 output, u32 average, u32 world) {          \
+        all_reduce_copy_engine_##NAME(u64 count, u64 output, u32 average, u32 world, const __grid_constant__ Peers slices) {          \
         copy_engine<T, OP>(slices, units<T>(count, average), output, average, world);                                                 \
     }
 #include "../common/entries.cuh"

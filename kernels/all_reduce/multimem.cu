@@ -47,8 +47,8 @@ __device__ __forceinline__ void multimem(u64 input, const Peers& inputs, u64 out
 // `input` and `output` are multicast addresses.
 #define ENTRY(NAME, T, OP)                                                                                                            \
     extern "C" __global__ void __launch_bounds__(512, 1)                                                                              \
-        all_reduce_multimem_##NAME(u64 input, const __grid_constant__ Peers inputs, u64 output, const __grid_constant__ Peers outputs, \
-                                   u64 count, const __grid_constant__ Sync sync) {                                                    \
+        all_reduce_multimem_##NAME(u64 input, u64 output, u64 count, const __grid_constant__ Sync sync,                                \
+                                   const __grid_constant__ Peers inputs, const __grid_constant__ Peers outputs) {                      \
         multimem<T, OP>(input, inputs, output, outputs, count, sync);                                                                 \
     }
 #include "../common/multimem_entries.cuh"

@@ -43,8 +43,8 @@ __device__ __forceinline__ void multimem_one_shot(u64 input, const Peers& inputs
 // `input` is a multicast address, `output` this rank's own.
 #define ENTRY(NAME, T, OP)                                                                                                            \
     extern "C" __global__ void __launch_bounds__(512, 1)                                                                              \
-        all_reduce_multimem_one_shot_##NAME(u64 input, const __grid_constant__ Peers inputs, u64 output, u64 count,                   \
-                                            const __grid_constant__ Sync sync) {                                                      \
+        all_reduce_multimem_one_shot_##NAME(u64 input, u64 output, u64 count, const __grid_constant__ Sync sync,                      \
+                                            const __grid_constant__ Peers inputs) {                                                   \
         multimem_one_shot<T, OP>(input, inputs, output, count, sync);                                                                 \
     }
 #include "../common/multimem_entries.cuh"

@@ -23,9 +23,9 @@
 #include "../common/any.cuh"
 #include "../common/signals.cuh"
 
-// The wide build is for more ranks, and the entry `any` has code of all types, which is long enough once.
+// The entry `any` has code of all types, which is long enough once.
 template <typename T>
-constexpr bool HAS_CODE_FOR_TWO_RANKS = MAX_WORLD <= 16;
+constexpr bool HAS_CODE_FOR_TWO_RANKS = true;
 template <>
 constexpr bool HAS_CODE_FOR_TWO_RANKS<Any> = false;
 
@@ -90,8 +90,8 @@ __device__ __forceinline__ void one_shot(const Peers& input, u64 output, u64 cou
 // Sum with `average` != 0 divides by the world size before the rounding.
 #define ENTRY(NAME, T, OP)                                                                                                            \
     extern "C" __global__ void __launch_bounds__(512, 1)                                                                              \
-        all_reduce_one_shot_##NAME(const __grid_constant__ Peers input, u64 output, u64 count, u32 average,                           \
-                                   const __grid_constant__ Sync sync) {                                                               \
+        all_reduce_one_shot_##NAME(u64 output, u64 count, u32 average, const __grid_constant__ Sync sync,                             \
+                                   const __grid_constant__ Peers input) {                                                             \
         one_shot<T, OP>(input, output, units<T>(count, average), average, sync);                                                      \
     }
 #include "../common/entries.cuh"

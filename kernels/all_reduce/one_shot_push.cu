@@ -10,12 +10,12 @@
 
 template <typename T, typename Op>
 __device__ __forceinline__ void one_shot_push(u64 input, u64 output, u32 elements, u32 average, const Sync& sync) {
-    stall(sync, SITE_ENTER);
+    stall<SITE_ENTER>(sync);
     u32 lines = lines_of<T>(elements);
     auto own = [&](u32 line) { return load_payload<T>(input, line, elements); };
     auto payload = [](u32, u32, const Pack& own) { return own; };
     reduce_exchanged<T, Op>(sync, lines, output, elements, average, own, payload);
-    stall(sync, SITE_LEAVE);
+    stall<SITE_LEAVE>(sync);
 }
 
 // Sum with `average` != 0 divides by the world size before the rounding. At most 2^31 elements, of which one_shot_push.rs lets through

@@ -130,17 +130,17 @@ __device__ __forceinline__ void push(const Input& input, const Peers& output, u6
     u64 first = (u64)blockIdx.x * tile;
     u64 stride = (u64)gridDim.x * tile;
 
-    stall(sync, SITE_ENTER);
+    stall<SITE_ENTER>(sync);
     u32 epoch = sync.epochs[blockIdx.x];
     if constexpr (!Sent::MULTIPLIES) {
         if (first >= each) barrier<RELAXED>(sync, ++epoch, SITE_START);
         __syncthreads();
     }
-    stall(sync, SITE_START);
+    stall<SITE_START>(sync);
 
     u32 thread = threadIdx.x < half ? threadIdx.x : threadIdx.x - half;
     bool has_peer = thread < sync.world && (thread != sync.rank || Sent::MULTIPLIES);
-    u64 row = (u64)blockIdx.x * MAX_WORLD;
+    u64 row = (u64)blockIdx.x * MAX_RANKS;
     if (threadIdx.x < half) {
         for (u64 begin = first; begin < each; begin += stride) {
 #pragma unroll 1

@@ -50,8 +50,8 @@ __device__ __forceinline__ void two_shot(const Peers& input, const Peers& output
 // Sum with `average` != 0 divides by the world size before the rounding.
 #define ENTRY(NAME, T, OP)                                                                                                            \
     extern "C" __global__ void __launch_bounds__(512, 1)                                                                              \
-        all_reduce_two_shot_##NAME(const __grid_constant__ Peers input, const __grid_constant__ Peers output, u64 count,              \
-                                   u32 average, Ranks owners, Ranks receivers, const __grid_constant__ Sync sync) {                   \
+        all_reduce_two_shot_##NAME(u64 count, u32 average, Ranks owners, Ranks receivers, const __grid_constant__ Sync sync,          \
+                                   const __grid_constant__ Peers input, const __grid_constant__ Peers output) {                       \
         two_shot<T, OP>(input, output, units<T>(count, average), average, owners, receivers, sync);                                   \
     }
 #include "../common/entries.cuh"

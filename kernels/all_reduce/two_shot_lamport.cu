@@ -79,8 +79,8 @@ __device__ __forceinline__ void two_shot_lamport(u64 input, u64 output, u32 elem
         if (lane == 0) asm volatile("prefetch.global.L2 [%0];" : : "l"(sync.epochs + tile));
     }
     asm volatile("griddepcontrol.wait;" : : : "memory");
-    stall(sync, SITE_ENTER);
-    stall(sync, SITE_START);
+    stall<SITE_ENTER>(sync);
+    stall<SITE_START>(sync);
 #pragma unroll 1
     for (u32 tile = first; tile < tiles; tile += warps) {
         u32 pack = tile * TILE + lane;
@@ -109,7 +109,7 @@ __device__ __forceinline__ void two_shot_lamport(u64 input, u64 output, u32 elem
         for (u32 step = 1; step < world; step++) send_pack(pads, rank_after(sync, step), gathered(tile, count) + sync.rank * SOURCE, sum);
     }
     asm volatile("griddepcontrol.launch_dependents;" : : : "memory");
-    stall(sync, SITE_END);
+    stall<SITE_END>(sync);
 #pragma unroll 1
     for (u32 tile = first; tile < tiles; tile += warps) {
         u32 pack = tile * TILE + lane, count = sync.epochs[tile] + 1;
@@ -121,7 +121,7 @@ __device__ __forceinline__ void two_shot_lamport(u64 input, u64 output, u32 elem
         __syncwarp();
         if (lane == 0) sync.epochs[tile] = count;
     }
-    stall(sync, SITE_LEAVE);
+    stall<SITE_LEAVE>(sync);
 }
 
 // Sum with `average` != 0 divides by the world size before the rounding. At most 2^31 elements, of which lamport.rs lets through fewer.

@@ -48,13 +48,13 @@ __device__ __forceinline__ void store_gathered(u64 to, u32 line, u32 count, cons
 // `sync.pads` are the pads of lines and `sync.epochs` the counts, a word for each line of a slice.
 template <typename T, typename Op>
 __device__ __forceinline__ void two_shot_push(u64 input, u64 output, u32 elements, u32 average, const Sync& sync) {
-    stall(sync, SITE_ENTER);
+    stall<SITE_ENTER>(sync);
     u32 slice = (lines_of<T>(elements) + sync.world - 1) / sync.world;
     u64 pad = sync.pads.address[sync.rank];
     for (u32 i = blockIdx.x * blockDim.x + threadIdx.x; i < slice; i += gridDim.x * blockDim.x) {
         u32 count = sync.epochs[i] + 1;
         Pack own = load_payload<T>(input, sync.rank * slice + i, elements);
-        stall(sync, SITE_START);
+        stall<SITE_START>(sync);
         u64 slot = line_slot(i, SCATTER, sync.world);
         send_lines(sync, slot, count, [&](u32 peer) { return load_payload<T>(input, peer * slice + i, elements); });
         Pack sum = reduce_lines<T, Op>(sync, pad + slot, own, count, average);
@@ -62,13 +62,13 @@ __device__ __forceinline__ void two_shot_push(u64 input, u64 output, u32 element
 #pragma unroll 1
         for (u32 step = 1; step < sync.world; step++)
             store_line(sync.pads.address[rank_after(sync, step)] + slot + sync.rank * ROW, sum, count);
-        stall(sync, SITE_END);
+        stall<SITE_END>(sync);
         receive_lines(sync, pad + slot, sum, count, [&](u32 rank, bool, const Pack& payload) {
             store_gathered<T>(output, rank * slice + i, elements, payload);
         });
         sync.epochs[i] = count;
     }
-    stall(sync, SITE_LEAVE);
+    stall<SITE_LEAVE>(sync);
 }
 
 // Sum with `average` != 0 divides by the world size before the rounding. At most 2^31 elements, of which two_shot_push.rs lets through

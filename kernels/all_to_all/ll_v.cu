@@ -12,20 +12,20 @@
 
 // Bytes of the part for each rank, or of each, and where it starts in this rank's input, or output.
 struct Parts {
-    u64 bytes[MAX_WORLD];
-    u64 at[MAX_WORLD];
+    u64 bytes[MAX_RANKS];
+    u64 at[MAX_RANKS];
 };
 
 // Parts of fewer than 2^31 bytes: ll.rs lets through none that comes near.
 extern "C" __global__ void __launch_bounds__(512, 1)
-    all_to_all_ll_v_b8(u64 input, u64 output, u32 lines, const __grid_constant__ Parts sent, const __grid_constant__ Parts received,
-                       const __grid_constant__ Sync sync) {
-    stall(sync, SITE_ENTER);
+    all_to_all_ll_v_b8(u64 input, u64 output, u32 lines, const __grid_constant__ Sync sync, const __grid_constant__ Parts sent,
+                       const __grid_constant__ Parts received) {
+    stall<SITE_ENTER>(sync);
     auto own = [&](u32 line) { return load_payload<B8>(input + sent.at[sync.rank], line, (u32)sent.bytes[sync.rank]); };
     auto payload = [&](u32 peer, u32 line, const Pack&) { return load_payload<B8>(input + sent.at[peer], line, (u32)sent.bytes[peer]); };
     auto take = [&](u32 rank, u32 line, const Pack& payload) {
         store_payload<B8>(output + received.at[rank], line, (u32)received.bytes[rank], payload);
     };
     exchange_lines(sync, lines, own, payload, take);
-    stall(sync, SITE_LEAVE);
+    stall<SITE_LEAVE>(sync);
 }

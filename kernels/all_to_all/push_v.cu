@@ -12,9 +12,9 @@
 
 // Bytes of the part for each rank, and where it starts in the input and in that rank's output.
 struct Parts {
-    u64 bytes[MAX_WORLD];
-    u64 from[MAX_WORLD];
-    u64 to[MAX_WORLD];
+    u64 bytes[MAX_RANKS];
+    u64 from[MAX_RANKS];
+    u64 to[MAX_RANKS];
 };
 
 // Moves a part in units of V: its addresses are at the same distance from one.
@@ -37,8 +37,8 @@ __device__ __forceinline__ void move(u64 from, u64 to, u64 bytes, u64 thread, u6
 }
 
 extern "C" __global__ void __launch_bounds__(512, 1)
-    all_to_all_push_v_b8(u64 input, const __grid_constant__ Peers output, const __grid_constant__ Parts parts,
-                         const __grid_constant__ Sync sync) {
+    all_to_all_push_v_b8(u64 input, const __grid_constant__ Sync sync, const __grid_constant__ Parts parts,
+                         const __grid_constant__ Peers output) {
     u32 epoch = start_barrier(sync);
     u64 thread = (u64)blockIdx.x * blockDim.x + threadIdx.x;
     u64 threads = (u64)gridDim.x * blockDim.x;

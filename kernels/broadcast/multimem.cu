@@ -42,8 +42,8 @@ __device__ __forceinline__ void multimem(u64 input, u64 output, const Peers& out
 // `output` is a multicast address.
 #define ENTRY(NAME, T)                                                                                                                \
     extern "C" __global__ void __launch_bounds__(512, 1)                                                                              \
-        broadcast_multimem_##NAME(u64 input, u64 output, const __grid_constant__ Peers outputs, u64 count, u32 root,                  \
-                                  const __grid_constant__ Sync sync) {                                                                \
+        broadcast_multimem_##NAME(u64 input, u64 output, u64 count, u32 root, const __grid_constant__ Sync sync,                      \
+                                  const __grid_constant__ Peers outputs) {                                                            \
         multimem<T>(input, output, outputs, count, root, sync);                                                                       \
     }
 #include "../common/copy_entries.cuh"

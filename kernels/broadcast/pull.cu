@@ -37,7 +37,8 @@ __device__ __forceinline__ void pull(const Peers& input, u64 output, u64 count, 
 
 #define ENTRY(NAME, T)                                                                                                                \
     extern "C" __global__ void __launch_bounds__(512, 1)                                                                              \
-        broadcast_pull_##NAME(const __grid_constant__ Peers input, u64 output, u64 count, u32 root, const __grid_constant__ Sync sync) { \
+        broadcast_pull_##NAME(u64 output, u64 count, u32 root, const __grid_constant__ Sync sync,                                        \
+                              const __grid_constant__ Peers input) {                                                                     \
         pull<T>(input, output, count, root, sync);                                                                                    \
     }
 #include "../common/copy_entries.cuh"

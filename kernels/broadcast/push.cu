@@ -32,7 +32,7 @@ __device__ __forceinline__ void push(u64 input, const Peers& output, u64 count, 
     auto begin_of = [&](u32 owner) { return min(part.packs, each * owner); };
     u64 thread = (u64)blockIdx.x * blockDim.x + threadIdx.x;
     u64 threads = (u64)gridDim.x * blockDim.x;
-    u64 row = (u64)blockIdx.x * MAX_WORLD;
+    u64 row = (u64)blockIdx.x * MAX_RANKS;
 
     if (sync.rank == root) {
         for (u64 tile = (u64)blockIdx.x * blockDim.x; tile < each; tile += threads) {
@@ -82,7 +82,8 @@ __device__ __forceinline__ void push(u64 input, const Peers& output, u64 count, 
 
 #define ENTRY(NAME, T)                                                                                                                \
     extern "C" __global__ void __launch_bounds__(512, 1)                                                                              \
-        broadcast_push_##NAME(u64 input, const __grid_constant__ Peers output, u64 count, u32 root, const __grid_constant__ Sync sync) { \
+        broadcast_push_##NAME(u64 input, u64 count, u32 root, const __grid_constant__ Sync sync,                                         \
+                              const __grid_constant__ Peers output) {                                                                    \
         push<T>(input, output, count, root, sync);                                                                                    \
     }
 #include "../common/copy_entries.cuh"

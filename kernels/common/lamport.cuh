@@ -103,8 +103,8 @@ __device__ __forceinline__ void report_missing_packs(const Sync& sync, u64 slots
 // The pack whose rare words lie in the pad of escapes, which is made empty.
 __device__ __forceinline__ Pack take_escape(const Lamport& pads, u64 slot, u32 count, u32 peer) {
     const Sync& sync = pads.sync;
-    Pack pack;
-#pragma unroll
+    Pack pack = {{0, 0, 0, 0}};
+#pragma unroll 1
     for (u32 half = 0; half < 2; half++) {
         u64 at = pads.escapes.address[sync.rank] + 2 * slot + half * sizeof(Pack);
         Pack halves;
@@ -117,8 +117,8 @@ __device__ __forceinline__ Pack take_escape(const Lamport& pads, u64 slot, u32 c
                 break;
             }
         }
-        pack.word[2 * half] = halves.word[0] & 0xffff | halves.word[1] << 16;
-        pack.word[2 * half + 1] = halves.word[2] & 0xffff | halves.word[3] << 16;
+        u32 a = halves.word[0] & 0xffff | halves.word[1] << 16, b = halves.word[2] & 0xffff | halves.word[3] << 16;
+        pack = half ? Pack{{pack.word[0], pack.word[1], a, b}} : Pack{{a, b, 0, 0}};
         store_strong(at, Pack{{0, 0, 0, 0}});
     }
     return pack;
@@ -141,8 +141,8 @@ struct ToRoot {
 };
 
 // Waits for the packs of the peers that send some in this lane, and calls `take(rank, is_first, pack)` for each rank in ascending order, with `own` for this one.
-// `slots` is the offset of the slot of rank 0. N ranks at a time are waited for together.
-template <u32 N, typename Who, typename F>
+// `slots` is the offset of the slot of rank 0. N ranks at a time are waited for together. Packs without data have no rare words.
+template <u32 N, bool HAVE_DATA = true, typename Who, typename F>
 __device__ __forceinline__ void receive_packs(const Lamport& pads, u32 world, const Who& who, u64 slots, const Pack& own, u32 count, F take) {
     const Sync& sync = pads.sync;
     bool is_first_lane = threadIdx.x % TILE == 0;
@@ -178,7 +178,7 @@ __device__ __forceinline__ void receive_packs(const Lamport& pads, u32 world, co
                 store_strong(here + (base + i) * SOURCE, Pack{{EMPTY, EMPTY, EMPTY, EMPTY}});
 #pragma unroll
                 for (u32 k = 0; k < 4; k++) pack.word[k] = flight[i].word[k] ^ KEY;
-                if (least == ESCAPED && least_word(flight[i]) == ESCAPED) pack = take_escape(pads, slots + (base + i) * SOURCE, count, base + i);
+                if (HAVE_DATA && least == ESCAPED && least_word(flight[i]) == ESCAPED) pack = take_escape(pads, slots + (base + i) * SOURCE, count, base + i);
             }
             take(base + i, i == 0 && base == 0, pack);
         }
@@ -263,8 +263,8 @@ __device__ __forceinline__ void one_trip_of_packs(const Lamport& pads, u32 eleme
         if (lane == 0) asm volatile("prefetch.global.L2 [%0];" : : "l"(sync.epochs + tile));
     }
     asm volatile("griddepcontrol.wait;" : : : "memory");
-    stall(sync, SITE_ENTER);
-    stall(sync, SITE_START);
+    stall<SITE_ENTER>(sync);
+    stall<SITE_START>(sync);
 #pragma unroll 1
     for (u32 tile = first; tile < tiles; tile += warps) {
         u32 pack = tile * TILE + lane;
@@ -283,7 +283,7 @@ __device__ __forceinline__ void one_trip_of_packs(const Lamport& pads, u32 eleme
         }
     }
     asm volatile("griddepcontrol.launch_dependents;" : : : "memory");
-    stall(sync, SITE_END);
+    stall<SITE_END>(sync);
 #pragma unroll 1
     for (u32 tile = first; tile < tiles; tile += warps) {
         u32 count = sync.epochs[tile] + 1;
@@ -293,7 +293,7 @@ __device__ __forceinline__ void one_trip_of_packs(const Lamport& pads, u32 eleme
         __syncwarp();
         if (lane == 0) sync.epochs[tile] = count;
     }
-    stall(sync, SITE_LEAVE);
+    stall<SITE_LEAVE>(sync);
 }
 
 // One whose packs are copied: those that a rank has for this one go to `output_of(rank)`.
@@ -316,7 +316,7 @@ __device__ __forceinline__ void reduce_packs_among(const Lamport& pads, u64 outp
         if (who.has_data(pads.sync.rank, pads.sync.rank))
             store_elements<T>(output, pack, elements, ReducedPack<T, Op, WORLD>::of(pads, world, who, slots, own, count, average));
         else
-            receive_packs<PACKS_IN_FLIGHT<WORLD>>(pads, world, who, slots, own, count, [](u32, bool, const Pack&) {});
+            receive_packs<PACKS_IN_FLIGHT<WORLD>, false>(pads, world, who, slots, own, count, [](u32, bool, const Pack&) {});
     };
     one_trip_of_packs<T, WORLD, IS_SHARED>(pads, elements, who, input_of, receive);
 }

@@ -235,10 +235,10 @@ __device__ __forceinline__ void one_trip(const Sync& sync, u32 lines, Own own_of
     for (u32 line = blockIdx.x * blockDim.x + threadIdx.x; line < lines; line += gridDim.x * blockDim.x) {
         u32 count = sync.epochs[line] + 1;
         Pack own = own_of(line);
-        stall(sync, SITE_START);
+        stall<SITE_START>(sync);
         u64 slot = line_slot(line, count & 1, sync.world);
         send_lines(sync, slot, count, [&](u32 peer) { return payload(peer, line, own); });
-        stall(sync, SITE_END);
+        stall<SITE_END>(sync);
         Pack received = receive(line, sync.pads.address[sync.rank] + slot, own, count);
         sync.epochs[line] = count;
         store(line, received);

@@ -31,13 +31,13 @@ enum : u32 { STUCK_ENTRIES = 64 };  // byte offset of the entries
 enum Site : u32 { SITE_ENTER = 1, SITE_START = 2, SITE_END = 3, SITE_LEAVE = 4 };
 
 struct Sync {
-    Peers pads;      // signal pad of every rank
-    u32* epochs;     // one word a block
-    u32* stuck;      // stuck report of this rank
-    u32* stalls;     // nanoseconds to lose at each site (checked build)
-    u64 limit;       // nanoseconds after which a wait gives up
     u32 rank;
     u32 world;
+    u32* epochs;     // one word a block
+    u32* stuck;      // stuck report of this rank
+    u32* stalls;     // nanoseconds to lose at each site: tests alone read them
+    u64 limit;       // nanoseconds after which a wait gives up
+    Peers pads;      // signal pad of every rank
 };
 
 // The rank that comes `step` ranks after this one, going round; this one again after as many steps as there are ranks.
@@ -73,20 +73,16 @@ __device__ __forceinline__ u32 load_signal(const u32* from) {
     return value;
 }
 
-// Loses the time that a test asked for at this site on this rank. Compiled out of release builds.
-__device__ __forceinline__ void stall(const Sync& sync, Site site) {
-#ifdef PASSMUSTER_CHECKED
-    u32 wanted = ((volatile u32*)sync.stalls)[site];
-    if (wanted) {
-        u64 start = nanoseconds();
-        while (nanoseconds() - start < wanted) {}
-    }
-#endif
+// Where a test may hold this rank up. It compiles to a comment and costs nothing: what reads the nanoseconds to lose and spins takes the comment's place when a
+// test loads the PTX. Mirrors with_stalls of crates/plan/src/modules.rs.
+template <Site SITE>
+__device__ __forceinline__ void stall(const Sync& sync) {
+    asm volatile("// passmuster: stall %0 %1" : : "n"((u32)SITE), "l"(sync.stalls));
 }
 
 // Where a block tells of a wait for `peer` that it gave up.
 __device__ __forceinline__ StuckEntry* stuck_entry(const Sync& sync, u32 peer) {
-    return (StuckEntry*)((u8*)sync.stuck + STUCK_ENTRIES) + (u64)blockIdx.x * MAX_WORLD + peer;
+    return (StuckEntry*)((u8*)sync.stuck + STUCK_ENTRIES) + (u64)blockIdx.x * MAX_RANKS + peer;
 }
 
 __device__ __forceinline__ void report_stuck(const Sync& sync, u32 want, u32 saw, u32 peer, Site site) {
@@ -121,7 +117,7 @@ template <Ordering ORDERING>
 __device__ __forceinline__ void barrier(const Sync& sync, u32 epoch, Site site) {
     if (threadIdx.x < sync.world) {
         u32 peer = threadIdx.x;
-        u64 row = (u64)blockIdx.x * MAX_WORLD;
+        u64 row = (u64)blockIdx.x * MAX_RANKS;
         store_signal<ORDERING>((u32*)sync.pads.address[peer] + row + sync.rank, epoch);
         wait_at_least<ORDERING>(sync, (const u32*)sync.pads.address[sync.rank] + row + peer, epoch, peer, site);
     }
@@ -130,20 +126,20 @@ __device__ __forceinline__ void barrier(const Sync& sync, u32 epoch, Site site) 
 // Every kernel is bracketed by these two. `start`: all ranks have launched, so all that their streams did before is done: it may be
 // read, and their buffers may be overwritten. Returns the epoch for `end_barrier`.
 __device__ __forceinline__ u32 start_barrier(const Sync& sync) {
-    stall(sync, SITE_ENTER);
+    stall<SITE_ENTER>(sync);
     u32 epoch = sync.epochs[blockIdx.x] + 1;
     barrier<RELAXED>(sync, epoch, SITE_START);
     __syncthreads();
-    stall(sync, SITE_START);
+    stall<SITE_START>(sync);
     return epoch;
 }
 
 // `end`: the same block of every rank has done what it does, so its results are here (RELEASE_ACQUIRE) and its reads are over.
 template <Ordering ORDERING>
 __device__ __forceinline__ void end_barrier(const Sync& sync, u32 epoch) {
-    stall(sync, SITE_END);
+    stall<SITE_END>(sync);
     __syncthreads();
     barrier<ORDERING>(sync, epoch + 1, SITE_END);
     if (threadIdx.x == 0) sync.epochs[blockIdx.x] = epoch + 1;
-    stall(sync, SITE_LEAVE);
+    stall<SITE_LEAVE>(sync);
 }

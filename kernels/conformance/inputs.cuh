@@ -81,7 +81,7 @@ template <typename T>
 __device__ __forceinline__ typename T::Stored tagged(const Source& s, u64 index) {
     constexpr u64 HALF = (1ull << Format<T>::TAG_BITS) / 2;
     u64 reach = HALF / s.world;
-    if constexpr (HALF < MAX_WORLD) {
+    if constexpr (HALF < MAX_RANKS) {
         if (reach == 0) reach = 1;
         u64 holders = HALF / reach;
         if (holders < s.world && (s.rank + word(s.common, index, 0)) % s.world >= holders) return 0;

@@ -17,7 +17,7 @@ __device__ __forceinline__ void meet_pullers(const Sync& sync, u32 epoch, Site s
     named_barrier(PULLERS_BARRIER, PULLERS * 32);
     u32 peer = threadIdx.x - 32;
     if (peer < sync.world) {
-        u64 row = (u64)blockIdx.x * MAX_WORLD;
+        u64 row = (u64)blockIdx.x * MAX_RANKS;
         store_signal<ORDERING>((u32*)sync.pads.address[peer] + row + sync.rank, epoch);
         wait_at_least<ORDERING>(sync, (const u32*)sync.pads.address[sync.rank] + row + peer, epoch, peer, site);
     }

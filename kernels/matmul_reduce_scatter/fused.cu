@@ -301,10 +301,10 @@ __device__ __forceinline__ u32 mailboxes() {
 #define ENTRY(NAME, T, N, CLUSTER, B_ALONG_N)                                                                                               \
     extern "C" __global__ void __launch_bounds__(MATMUL_THREADS, 1) __cluster_dims__(CLUSTER, 1, 1)                                          \
         matmul_reduce_scatter_fused_##NAME(const __grid_constant__ TensorMap a, const __grid_constant__ TensorMap b,                        \
-                                          const __grid_constant__ TensorMap made, const __grid_constant__ TensorMap own,                    \
-                                          const __grid_constant__ Raster raster, u32 depth, const __grid_constant__ Peers products, u64 to, \
-                                          u64 c, u32 height, u32 width, const __grid_constant__ Peers words, u32* counts,                   \
-                                          const __grid_constant__ Sync sync) {                                                              \
+                                           const __grid_constant__ TensorMap made, const __grid_constant__ TensorMap own,                   \
+                                           const __grid_constant__ Raster raster, u32 depth, u64 to, u64 c, u32 height,                     \
+                                           u32 width, u32* counts, const __grid_constant__ Sync sync,                                       \
+                                           const __grid_constant__ Peers products, const __grid_constant__ Peers words) {                   \
         using Tiles = Tile<N, CLUSTER, B_ALONG_N>;                                                                                          \
         Exchange<Tiles> exchange{products, to, c, height, width, words, counts, raster, sync, mailboxes<Tiles>()};                              \
         matmul<T, Tiles>(Pulling<Tiles>(a, exchange), b, Summed<Tiles>{made, own, exchange}, raster, depth);                                  \

@@ -23,8 +23,8 @@ struct Factor {
 
 #define ENTRY(NAME, T)                                                                                                                 \
     extern "C" __global__ void __launch_bounds__(CHAIN_THREADS, 1)                                                                     \
-        premul_sum_chain_##NAME(u64 input, u64 output, u64 count, u64 factor, u32 root, const __grid_constant__ Peers slots,           \
-                                const __grid_constant__ Sync sync) {                                                                   \
+        premul_sum_chain_##NAME(u64 input, u64 output, u64 count, u64 factor, u32 root, const __grid_constant__ Sync sync,             \
+                                const __grid_constant__ Peers slots) {                                                                 \
         chain<T, Sum>(input, output, count, 0, root, slots, sync, Factor<T>(factor));                                                  \
     }
 #ifdef PASSMUSTER_ONLY

@@ -15,9 +15,9 @@ struct AtOnce<E5M2> : AtOnce<E4M3> {};
 
 #define ENTRY(NAME, T)                                                                                                                 \
     extern "C" __global__ void __launch_bounds__(512, 1)                                                                               \
-        premul_sum_push_##NAME(u64 input, const __grid_constant__ Peers output, u64 count, u64 factor, u64 origin,                     \
-                               const __grid_constant__ Peers slots, Ranks owners, Ranks receivers,                                     \
-                               const __grid_constant__ Sync sync) {                                                                    \
+        premul_sum_push_##NAME(u64 input, u64 count, u64 factor, u64 origin, Ranks owners, Ranks receivers,                            \
+                               const __grid_constant__ Sync sync, const __grid_constant__ Peers output,                                \
+                               const __grid_constant__ Peers slots) {                                                                  \
         push<T, Sum>(input, output, count, 0, origin, slots, owners, receivers, sync, Multiplier<T>(factor));                          \
     }
 #ifdef PASSMUSTER_ONLY

@@ -94,16 +94,16 @@ __device__ __forceinline__ void chain(u64 input, u64 output, u64 count, u32 aver
     u32 before = rank_after(sync, sync.world - 1), next = rank_after(sync, 1);
     bool is_first = before == root, is_last = sync.rank == root;
     u64 here = slots.address[sync.rank], there = slots.address[next];
-    u64 row = (u64)blockIdx.x * MAX_WORLD;
+    u64 row = (u64)blockIdx.x * MAX_RANKS;
 
     // A tile's packs of a thread lie as far apart as the grid is wide, so that short messages are spread over all blocks.
     u64 packs = packs_of<T>(count);
     u64 width = (u64)gridDim.x * WORKERS, first = (u64)blockIdx.x * WORKERS;
     u32 tiles = first < packs ? (u32)((packs - first + PACKS * width - 1) / (PACKS * width)) : 0;
 
-    stall(sync, SITE_ENTER);
+    stall<SITE_ENTER>(sync);
     u32 begin = sync.epochs[blockIdx.x];
-    stall(sync, SITE_START);
+    stall<SITE_START>(sync);
 
     bool tells = threadIdx.x >= WORKERS;
     for (u32 tile = 1; tells && !is_last && tile <= tiles; tile++) {

@@ -9,13 +9,13 @@
 
 template <typename T, typename Op>
 __device__ __forceinline__ void ll(u64 input, u64 output, u32 elements, u32 average, const Sync& sync) {
-    stall(sync, SITE_ENTER);
+    stall<SITE_ENTER>(sync);
     u32 lines = lines_of<T>(elements);
     u64 slot_bytes = (u64)elements * sizeof(typename T::Stored);
     auto own = [&](u32 line) { return load_payload<T>(input + sync.rank * slot_bytes, line, elements); };
     auto payload = [&](u32 peer, u32 line, const Pack&) { return load_payload<T>(input + peer * slot_bytes, line, elements); };
     reduce_exchanged<T, Op>(sync, lines, output, elements, average, own, payload);
-    stall(sync, SITE_LEAVE);
+    stall<SITE_LEAVE>(sync);
 }
 
 // Sum with `average` != 0 divides by the world size before the rounding. Slots of at most 2^31 elements, of which ll.rs lets through fewer.

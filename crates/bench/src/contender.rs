@@ -12,7 +12,6 @@ use passmuster_plan::{
     algorithms::{Algorithm, Registry, Target},
     machine::MachineError,
     modules::FOREIGN,
-    plan::Build,
 };
 
 /// What names of collectives end with whose ranks are in processes of their own.
@@ -140,7 +139,7 @@ impl Contender {
     }
 
     /// The kernel modules that its plans launch for a workload. What it does not do launches nothing, as Python's ranks launch nothing of ours.
-    pub fn modules(&self, workload: &Workload) -> BTreeSet<(String, Build)> {
+    pub fn modules(&self, workload: &Workload) -> BTreeSet<String> {
         let devices = Devices::of_nobody(Target::default());
         self.job(workload, 1, &devices).map_or_else(|_| BTreeSet::new(), |job| job.plans.iter().flat_map(|plan| plan.modules()).collect())
     }

@@ -7,7 +7,7 @@ use passmuster_plan::{
     algorithms::{Algorithm, Target},
     collective::{DType, Product},
     contract::Contract,
-    plan::{Arg, BufferSpec, Build, Call, Launch, Op, Plan, Region, Role},
+    plan::{Arg, BufferSpec, Call, Launch, Op, Plan, Region, Role},
 };
 
 /// What one contender does for one workload.
@@ -166,7 +166,6 @@ impl Job {
                     Op::Launch(Launch {
                         module: "bench/numbers".into(),
                         entry: format!("numbers_{dtype}"),
-                        build: Build::Release,
                         grid: (count.div_ceil(u64::from(THREADS)).clamp(1, 1024) as u32).into(),
                         block: THREADS.into(),
                         cluster: None,

@@ -23,7 +23,7 @@ use super::{
 use passmuster_kernels::{Holders, gate};
 use passmuster_plan::{
     machine::{Condition, Machine, MachineError, Run},
-    plan::{Arg, BufferSpec, Build, Launch, Op, Plan, Role, Script, Step},
+    plan::{Arg, BufferSpec, Launch, Op, Plan, Role, Script, Step},
 };
 
 /// How calls are timed. Fields that older records lack say how those were taken.
@@ -462,7 +462,6 @@ pub(super) fn delay(late: Late) -> Op {
     Op::Launch(Launch {
         module: "bench/late".into(),
         entry: "late".into(),
-        build: Build::Release,
         grid: 1.into(),
         block: 1.into(),
         cluster: None,

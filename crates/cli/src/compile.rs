@@ -7,7 +7,6 @@ use std::{
 };
 
 use anyhow::{Context, bail};
-use passmuster_plan::plan::Build;
 use xshell::Shell;
 
 use crate::{
@@ -18,10 +17,10 @@ use crate::{
 
 /// Compile the kernels of your own crate to PTX, which the crate embeds.
 ///
-/// FILE.cu becomes FILE.ptx beside it, and FILE.checked.ptx: the build in which every wait is bounded and a rank can be delayed at a site (PASSMUSTER_CHECKED in
-/// passmuster's signals.cuh). Include passmuster's headers as "passmuster/reduce.cuh"; other files are included from where they are. The compiler is NVRTC 13.0 and
-/// no other, so that the PTX is the same on every machine: in $CUDA_HOME/lib64, in the Python environment, or installed by pip under target/cuda from hash-pinned
-/// wheels. No GPU is needed.
+/// FILE.cu becomes FILE.ptx beside it. Include passmuster's headers as "passmuster/reduce.cuh"; other files are included from where they are.
+///
+/// The compiler is NVRTC 13.0 and no other, so that the PTX is the same on every machine. It is looked for in $CUDA_HOME/lib64, in the Python environment, and in
+/// target/cuda, where pip installs it from hash-pinned wheels. No GPU is needed.
 ///
 /// A kernel is compiled for compute_80, unless it has a line `// target: compute_90a`.
 #[derive(clap::Args)]
@@ -33,9 +32,6 @@ pub(crate) struct Compile {
     /// CUDA C++ files.
     #[arg(required = true, value_name = "FILE.cu")]
     files: Vec<PathBuf>,
-    /// Also write FILE.wide.ptx, for groups of 17 to 72 ranks (PASSMUSTER_WIDE).
-    #[arg(long)]
-    wide: bool,
     /// Write nothing, and exit 1 if the PTX is not what its source compiles to.
     #[arg(long)]
     check: bool,
@@ -47,23 +43,17 @@ impl Compile {
         let nvrtc = Nvrtc::open(&toolkit)?;
         let mut drifted = false;
         for file in &self.files {
-            for build in Build::ALL.into_iter().filter(|&build| self.wide || build != Build::Wide) {
-                let path = ptx_of(file, build)?;
-                let ptx = compiled(&nvrtc, file, build)?;
-                if fs::read_to_string(&path).is_ok_and(|found| found == ptx) {
-                    println!("{} is what {} compiles to", path.display(), file.display());
-                } else if self.check {
-                    println!(
-                        "drift: {} is not what {} compiles to: `{} compile` writes it",
-                        path.display(),
-                        file.display(),
-                        project::invocation()
-                    );
-                    drifted = true;
-                } else {
-                    fs::write(&path, ptx).with_context(|| format!("cannot write {}", path.display()))?;
-                    println!("wrote {}", path.display());
-                }
+            let path = ptx_of(file)?;
+            let ptx = compiled(&nvrtc, file)?;
+            if fs::read_to_string(&path).is_ok_and(|found| found == ptx) {
+                println!("{} is what {} compiles to", path.display(), file.display());
+            } else if self.check {
+                let command = project::invocation();
+                println!("drift: {} is not what {} compiles to: `{command} compile` writes it", path.display(), file.display());
+                drifted = true;
+            } else {
+                fs::write(&path, ptx).with_context(|| format!("cannot write {}", path.display()))?;
+                println!("wrote {}", path.display());
             }
         }
         Ok(if drifted { ExitCode::from(FINDING) } else { ExitCode::SUCCESS })
@@ -71,21 +61,17 @@ impl Compile {
 }
 
 /// Where the PTX of a source goes.
-fn ptx_of(file: &Path, build: Build) -> anyhow::Result<PathBuf> {
+fn ptx_of(file: &Path) -> anyhow::Result<PathBuf> {
     if file.extension().is_none_or(|extension| extension != "cu") {
         bail!("{} is no kernel: its name has to end in .cu", file.display());
     }
-    Ok(file.with_extension(match build {
-        Build::Release => "ptx",
-        Build::Checked => "checked.ptx",
-        Build::Wide => "wide.ptx",
-    }))
+    Ok(file.with_extension("ptx"))
 }
 
-fn compiled(nvrtc: &Nvrtc, file: &Path, build: Build) -> anyhow::Result<String> {
+fn compiled(nvrtc: &Nvrtc, file: &Path) -> anyhow::Result<String> {
     let name = file.file_name().with_context(|| format!("{} is no file", file.display()))?.to_string_lossy();
     let folder = file.parent().unwrap_or(Path::new(""));
-    compiler::compiled(nvrtc, folder, &name, build).with_context(|| format!("in {}", file.display()))
+    compiler::compiled(nvrtc, folder, &name).with_context(|| format!("in {}", file.display()))
 }
 
 #[cfg(test)]
@@ -94,8 +80,8 @@ mod tests {
 
     #[test]
     fn ptx_lies_beside_its_source() {
-        assert_eq!(ptx_of(Path::new("kernels/mine.cu"), Build::Checked).unwrap(), Path::new("kernels/mine.checked.ptx"));
-        let error = ptx_of(Path::new("kernels/mine.cpp"), Build::Release).unwrap_err().to_string();
+        assert_eq!(ptx_of(Path::new("kernels/mine.cu")).unwrap(), Path::new("kernels/mine.ptx"));
+        let error = ptx_of(Path::new("kernels/mine.cpp")).unwrap_err().to_string();
         assert_eq!(error, "kernels/mine.cpp is no kernel: its name has to end in .cu");
     }
 }

@@ -240,9 +240,9 @@ pub(crate) fn not_compared(registry: &Registry, cases: &[Case]) -> Option<String
     let library = registry.library();
     let mut forms = BTreeSet::new();
     let modules: BTreeSet<_> = cases.iter().flat_map(|case| case.modules(registry, Target::default().waiting_blocks)).collect();
-    for (module, build) in modules {
+    for module in modules {
         // What the emulator cannot read has not run there, and the cases' verdicts say so.
-        forms.extend(parsed(&library, &module, build).ok().map(|module| ledger::not_compared(&module)).into_iter().flatten());
+        forms.extend(parsed(&library, &module).ok().map(|module| ledger::not_compared(&module)).into_iter().flatten());
     }
     (!forms.is_empty()).then(|| report::not_compared(forms.iter().map(String::as_str)))
 }

@@ -13,7 +13,6 @@ use passmuster_plan::{
     algorithms::{Algorithm, Foreign, Registry},
     library::Library,
     modules::fnv1a64,
-    plan::Build,
 };
 use passmuster_ptx as ptx;
 
@@ -190,7 +189,7 @@ impl ForeignArgs {
         let parsed: BTreeMap<&str, _> = texts.iter().map(|(module, text, path)| (&**module, (ptx::parse_tolerant(text), path))).collect();
         for (module, text, _) in &texts {
             let bounded = self.bound_waits && on == MachineKind::Cuda;
-            library.replace(module, Build::Release, if bounded { ptx::bound_waits(text, MOST_LOOKS) } else { text.clone() });
+            library.replace(module, if bounded { ptx::bound_waits(text, MOST_LOOKS) } else { text.clone() });
         }
         for launch in foreign.samples() {
             let Some((module, ptx)) = parsed.get(&*launch.module) else { bail!("{name}: no module `{}`", launch.module) };

@@ -11,12 +11,12 @@ use std::{
 };
 
 use anyhow::{Context, bail};
-use passmuster_plan::{collective::header, modules::file_name, plan::Build};
+use passmuster_plan::collective::header;
 use xshell::Shell;
 
 use crate::{
     compiler::{
-        defines, generated, heading,
+        generated, heading,
         nvrtc::Nvrtc,
         toolkit::{self, Toolkit},
         unit::Unit,
@@ -27,7 +27,7 @@ use crate::{
 
 /// Compile passmuster's kernels to the PTX that is checked in.
 ///
-/// Compiles each module kernels/NAME.cu to kernels/ptx/NAME.ptx (and NAME.checked.ptx, if it has a checked build), the hand-written mutants in
+/// Compiles each module kernels/NAME.cu to kernels/ptx/NAME.ptx, the hand-written mutants in
 /// fixtures/mutants/*.toml, and the kernels in examples/foreign and museum. Prints registers and spills. A file that would not change is not written.
 ///
 /// The compiler is NVRTC 13.0 and no other, so that the PTX is the same on every machine. It is looked for in $CUDA_HOME/lib64, in the Python environment (a PyTorch
@@ -60,10 +60,10 @@ Examples:
   CUDA_HOME=/usr/local/cuda-13.0 cargo xtask kernels
 
 A new kernel: write kernels/all_reduce/mine.cu, give its algorithm the module
-(static MODULE: Module = module!(\"all_reduce/mine\", checked)), then
-  touch kernels/ptx/all_reduce/mine.ptx kernels/ptx/all_reduce/mine.checked.ptx
+(static MODULE: Module = module!(\"all_reduce/mine\", sites)), then
+  touch kernels/ptx/all_reduce/mine.ptx
   cargo xtask kernels
-(the library embeds the PTX: for this command to be built at all, the files must
+(the library embeds the PTX: for this command to be built at all, the file must
 be there, empty).";
 
 /// Kernels that come with a specification: those that the documents show and those of real bugs, each compiled as it is and with its bug.
@@ -213,11 +213,9 @@ fn compile(nvrtc: &Nvrtc, product: &Product) -> anyhow::Result<String> {
 fn products(root: &Path, mutants: &[mutants::Described]) -> anyhow::Result<Vec<Product>> {
     let mut products = Vec::new();
     for module in crate::built_in().modules() {
-        for build in module.builds() {
-            let source = format!("kernels/{}.cu", module.name);
-            let unit = Unit::read(root, &source, &[], defines(build))?;
-            products.push(Product { path: ptx_path(module.name, build), source, unit });
-        }
+        let source = format!("kernels/{}.cu", module.name);
+        let unit = Unit::read(root, &source, &[], Vec::new())?;
+        products.push(Product { path: ptx_path(module.name), source, unit });
     }
     for mutant in mutants {
         products.push(mutant.product(root)?);
@@ -231,8 +229,8 @@ fn products(root: &Path, mutants: &[mutants::Described]) -> anyhow::Result<Vec<P
     Ok(products)
 }
 
-fn ptx_path(module: &str, build: Build) -> String {
-    format!("kernels/ptx/{}.ptx", file_name(module, build))
+fn ptx_path(module: &str) -> String {
+    format!("kernels/ptx/{module}.ptx")
 }
 
 /// A kernel that is in no module would never be compiled, and nobody would notice.
@@ -241,10 +239,9 @@ fn check_that_every_kernel_is_listed(root: &Path) -> anyhow::Result<()> {
     for path in files(root, "kernels", "cu")? {
         let name = path.trim_start_matches("kernels/").trim_end_matches(".cu");
         if registry.module(name).is_none() {
+            let ptx = ptx_path(name);
             bail!(
-                "{path} is no module: give one to its algorithm, or to OTHERS in crates/kernels/src/lib.rs, `touch {} {}`, and run this again",
-                ptx_path(name, Build::Release),
-                ptx_path(name, Build::Checked)
+                "{path} is no module: give one to its algorithm, or to OTHERS in crates/kernels/src/lib.rs, `touch {ptx}`, and run this again"
             );
         }
     }

@@ -6,7 +6,6 @@ use passmuster_harness::conformance::{Verdict, mutants, report::provenance};
 use passmuster_plan::{
     algorithms::{Registry, Target},
     library::Library,
-    plan::Build,
 };
 
 /// The mutant that is no kernel.
@@ -23,14 +22,14 @@ pub(crate) fn modules_of_mutants<'n>(registry: &Registry, names: impl IntoIterat
 }
 
 /// Those of one verdict.
-pub(crate) fn of_verdict(registry: &Registry, verdict: &Verdict) -> Option<BTreeSet<(String, Build)>> {
+pub(crate) fn of_verdict(registry: &Registry, verdict: &Verdict) -> Option<BTreeSet<String>> {
     provenance::modules_of(registry, verdict, Target::default().waiting_blocks)
 }
 
-/// The module and the build of which a mutant is; none where there is no such module, or where it is a mutant of plans.
-pub(crate) fn of_mutant(registry: &Registry, name: &str) -> Option<(String, Build)> {
+/// The module that a mutant is of; none where there is no such module, or where it is a mutant of plans.
+pub(crate) fn of_mutant(registry: &Registry, name: &str) -> Option<String> {
     if let Some(mutant) = registry.mutants().iter().find(|mutant| mutant.name == name) {
-        return Some((mutant.module.to_owned(), mutant.build));
+        return Some(mutant.module.to_owned());
     }
-    Some((mutants::module_of(registry, name)?.to_owned(), Build::Release))
+    Some(mutants::module_of(registry, name)?.to_owned())
 }

@@ -24,7 +24,6 @@ use passmuster_plan::{
     library::Library,
     machine::{Machine as _, MachineInfo},
     modules::fnv1a64,
-    plan::Build,
 };
 use serde::{Deserialize, Serialize};
 use xshell::Shell;
@@ -363,7 +362,7 @@ fn exhibits(registry: &Registry, root: &Path, entries: BTreeMap<String, Entry>, 
         let modules = foreign.foreign_modules();
         ensure!(modules.len() == 1, "{FOLDER}/{name}: {} modules, and one kernel.bug.ptx", modules.len());
         let text = input::text(&bug, foreign::MOST_PTX)?;
-        modules.iter().for_each(|module| bugged.replace(&module.name, Build::Release, text.clone()));
+        modules.iter().for_each(|module| bugged.replace(&module.name, text.clone()));
         // Nobody else's GPU is to be held by a kernel of ours that hangs.
         let option = |ptx: &Path| {
             let options = [format!("--spec={}", spec(&name).display()), format!("--ptx={}", ptx.display()), "--bound-waits".into()];

@@ -27,7 +27,6 @@ use passmuster_plan::{
     algorithms::{Algorithm, Mutant, MutantKind, Registry, TensorParallelFusion},
     library::Library,
     machine::{Machine as _, MachineInfo},
-    plan::Build,
 };
 use xshell::Shell;
 
@@ -334,7 +333,7 @@ impl Mutants {
             bail!("no mutant: the kernels have no barrier, fence, or strong operation of system scope that one could be made of");
         }
         self.retain_asked(&mut subjects)?;
-        let modules = library.hashes(&subjects.iter().map(|subject| (subject.module.to_string(), Build::Release)).collect());
+        let modules = library.hashes(&subjects.iter().map(|subject| subject.module.to_string()).collect());
         Ok(Chosen { registry, subjects, kernel: RegisteredKernel::noted(&known), modules })
     }
 

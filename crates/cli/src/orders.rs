@@ -10,7 +10,7 @@ use passmuster_harness::{
     },
     ledger::orders::{Extent, MODULE, OrderRow, ROWS, Row},
 };
-use passmuster_plan::{algorithms::Registry, machine::MachineError, plan::Build};
+use passmuster_plan::{algorithms::Registry, machine::MachineError};
 use xshell::Shell;
 
 use crate::{FINDING, INCONCLUSIVE, gpus::Gpus, ledger, progress::progress_bar, project, result_file::ResultFile, worker::MachineKind};
@@ -66,7 +66,7 @@ pub(crate) fn measure(
     let totals = format!("{reads} words read in rows that rest on an assumption; {summary}");
     println!("{totals}");
     let (findings, inconclusive) = (summary.has_findings(), summary.by_status.contains_key(&Status::Inconclusive));
-    let modules = registry.library().hashes(&[(MODULE.to_owned(), Build::Release)].into());
+    let modules = registry.library().hashes(&[(MODULE.to_owned())].into());
     let mut record = Record::new("orders", machine.info(), Source { modules, ..project::source(sh, &registry.library()) }, summary, rows);
     record.notes.push(totals);
     if let Some(file) = file {

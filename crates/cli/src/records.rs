@@ -23,8 +23,7 @@ use passmuster_harness::{
 };
 use passmuster_plan::{
     algorithms::Registry,
-    modules::{FOREIGN, code_hash, file_name},
-    plan::Build,
+    modules::{FOREIGN, code_hash},
 };
 use serde::Serialize;
 use serde_json::Value;
@@ -146,7 +145,7 @@ pub(crate) fn modules_of_timings(registry: &Registry, timings: &[Timing]) -> BTr
 }
 
 /// None where there is no such contender any more.
-fn of_timing(registry: &Registry, timing: &Timing) -> Option<BTreeSet<(String, Build)>> {
+fn of_timing(registry: &Registry, timing: &Timing) -> Option<BTreeSet<String>> {
     // Kernels from elsewhere are none of ours: the notes of a record have their hashes.
     if timing.microseconds.is_none() && timing.eager.is_none() || timing.contender.starts_with(FOREIGN) {
         return Some(BTreeSet::new());
@@ -178,7 +177,7 @@ fn look(registry: &Registry, path: &Path, record: &Value) -> anyhow::Result<Look
     let source: Source = serde_json::from_value(record["source"].clone()).with_context(unreadable)?;
     let freshness = Freshness::of(&kind, &source, &registry.library());
     let changed: BTreeSet<&String> = freshness.changed().iter().collect();
-    let rests = |modules: &BTreeSet<(String, Build)>| modules.iter().any(|(module, build)| changed.contains(&file_name(module, *build)));
+    let rests = |modules: &BTreeSet<String>| modules.iter().any(|module| changed.contains(module));
     let mut resting = 0;
     if !changed.is_empty() {
         // What no longer exists rests on what has gone.
@@ -405,15 +404,13 @@ mod tests {
     fn mutants_are_of_modules() {
         let registry = crate::built_in();
         let of_mutant = |name: &str| of_mutant(&registry, name);
-        assert_eq!(of_mutant("two_shot/L49 st.relaxed.sys dropped"), Some(("all_reduce/two_shot".into(), Build::Release)));
-        assert_eq!(of_mutant("premul_sum/push/L9 bar.sync dropped"), Some(("premul_sum/push".into(), Build::Release)));
+        assert_eq!(of_mutant("two_shot/L49 st.relaxed.sys dropped"), Some("all_reduce/two_shot".into()));
+        assert_eq!(of_mutant("premul_sum/push/L9 bar.sync dropped"), Some("premul_sum/push".into()));
         assert_eq!(of_mutant(SHARED_PADS), None);
         let lost: Vec<String> =
             mutants::derived(&registry).into_iter().map(|mutant| mutant.name).filter(|name| of_mutant(name).is_none()).collect();
         assert_eq!(lost, Vec::<String>::new());
-        assert!(
-            registry.mutants().iter().all(|mutant| of_mutant(mutant.name).is_some_and(|(module, _)| registry.module(&module).is_some()))
-        );
+        assert!(registry.mutants().iter().all(|mutant| of_mutant(mutant.name).is_some_and(|module| registry.module(&module).is_some())));
     }
 
     /// If this fails, a figure of the emulator outlives the kernels that it is of, though anybody could make it again.

@@ -25,7 +25,6 @@ use passmuster_harness::{
 use passmuster_plan::{
     algorithms::{Registry, Target},
     machine::MachineInfo,
-    plan::Build,
 };
 use serde::{Deserialize, Serialize};
 use xshell::Shell;
@@ -177,7 +176,7 @@ struct Running<'a> {
     so_far: Soaked,
     statuses: Vec<Status>,
     /// The kernels that were launched.
-    modules: BTreeSet<(String, Build)>,
+    modules: BTreeSet<String>,
 }
 
 impl Soak {
@@ -388,7 +387,7 @@ fn record(
     source: Source,
     (so_far, statuses): (Soaked, Vec<Status>),
     (seconds, notes): (f64, Vec<String>),
-    modules: &BTreeSet<(String, Build)>,
+    modules: &BTreeSet<String>,
 ) -> Record<Soaked> {
     let mut record = Record::new("soak", machine, source, Summary::of(statuses), vec![so_far]);
     record.seconds = Some(seconds);

@@ -13,11 +13,7 @@ use super::{
     device::Device,
     driver::{CudaError, Driver, call},
 };
-use passmuster_plan::{
-    library::Library,
-    machine::arguments::Arguments,
-    plan::{Build, Launch},
-};
+use passmuster_plan::{library::Library, machine::arguments::Arguments, plan::Launch};
 
 /// Bytes of shared memory that a block may have without the kernel's saying so.
 const UNASKED_SHARED: u32 = 48 << 10;
@@ -155,8 +151,8 @@ impl Kernel {
 /// The kernels of all devices that were asked for so far.
 #[derive(Default)]
 pub(super) struct Kernels {
-    modules: BTreeMap<(usize, String, Build), Arc<Module>>,
-    kernels: BTreeMap<(usize, String, Build, String), Kernel>,
+    modules: BTreeMap<(usize, String), Arc<Module>>,
+    kernels: BTreeMap<(usize, String, String), Kernel>,
 }
 
 impl Kernels {
@@ -165,16 +161,16 @@ impl Kernels {
     /// # Errors
     /// When the driver does not compile the module or the module has no such kernel.
     pub(super) fn get(&mut self, device: &Arc<Device>, library: &Library, launch: &Launch) -> Result<Kernel, String> {
-        let Launch { module, entry, build, .. } = launch;
-        let key = (device.ordinal, module.clone(), *build, entry.clone());
+        let Launch { module, entry, .. } = launch;
+        let key = (device.ordinal, module.clone(), entry.clone());
         if let Some(kernel) = self.kernels.get(&key) {
             return Ok(kernel.clone());
         }
-        let of_module = (device.ordinal, module.clone(), *build);
+        let of_module = (device.ordinal, module.clone());
         let loaded = match self.modules.get(&of_module) {
             Some(loaded) => loaded.clone(),
             None => {
-                let loaded = Module::load(device, module, library.ptx(module, *build)?).map_err(|error| error.to_string())?;
+                let loaded = Module::load(device, module, library.ptx(module)?).map_err(|error| error.to_string())?;
                 self.modules.entry(of_module).or_insert(Arc::new(loaded)).clone()
             }
         };

@@ -31,7 +31,7 @@ use passmuster_plan::{
         compile::{self, Compiled, Graph, Place, Resolved, Target},
         validation::{Members, side_stream},
     },
-    plan::{Dim3, Launch, MAX_SIDES, NcclCall, RankCall, Region, Script, TensorMap, Width},
+    plan::{Dim3, Launch, MAX_SIDES, NcclCall, RankCall, Region, Script, TensorMap},
 };
 
 /// One operation on a stream.
@@ -386,11 +386,10 @@ impl Compiler<'_> {
             encoded.push((map, tensor_map::encode(device.driver, map, address).map_err(fault(rank))?));
         }
         for fields in in_memory(&launch.args) {
-            let bytes = self.with_addresses(group, rank, launch.build.width(), &encoded, |addresses| memory_bytes(fields, addresses));
+            let bytes = self.with_addresses(group, rank, &encoded, |addresses| memory_bytes(fields, addresses));
             self.keep(rank, bytes)?;
         }
-        let arguments =
-            self.with_addresses(group, rank, launch.build.width(), &encoded, |addresses| Arguments::lay_out(&launch.args, addresses));
+        let arguments = self.with_addresses(group, rank, &encoded, |addresses| Arguments::lay_out(&launch.args, addresses));
         kernel.check(&arguments).map_err(|reason| MachineError::Invalid { reason })?;
         let resident = kernel.blocks_per_sm(launch.block.total() as u32, launch.dynamic_shared).map_err(fault(rank))?;
         if resident == 0 {
@@ -407,7 +406,6 @@ impl Compiler<'_> {
         &self,
         group: usize,
         rank: usize,
-        width: Width,
         encoded: &[(&TensorMap, [u64; 16])],
         of_launch: impl FnOnce(&Addresses<'_>) -> T,
     ) -> T {
@@ -415,7 +413,6 @@ impl Compiler<'_> {
         of_launch(&Addresses {
             own: &|region| of_group.address(rank, region).expect("validation has found every region"),
             of: &|region| of_group.addresses(rank, region).expect("validation has found every region"),
-            width,
             memory: &|bytes| self.made[&(rank, bytes.to_vec())].address,
             multicast: &|region| unreachable!("{region}: scripts with multicast addresses are refused before they are compiled"),
             tensor_map: &|map| encoded.iter().find(|(known, _)| *known == map).expect("all were encoded").1,

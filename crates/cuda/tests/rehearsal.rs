@@ -13,7 +13,6 @@ use passmuster_harness::conformance::{
 use passmuster_plan::{
     algorithms::{Foreign, Registry},
     library::Library,
-    plan::Build,
 };
 
 const NCCL: Option<i32> = Some(22809);
@@ -99,7 +98,7 @@ fn no_list_of_a_kernel_from_elsewhere_has_one_either() {
     let read = names.map(|(name, entry)| {
         let foreign = Foreign::read(&text(format!("{name}/spec.toml")), entry).unwrap();
         for module in foreign.foreign_modules() {
-            library.replace(&module.name, Build::Release, text(format!("{name}/kernel.ptx")));
+            library.replace(&module.name, text(format!("{name}/kernel.ptx")));
         }
         foreign
     });

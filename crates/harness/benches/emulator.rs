@@ -19,7 +19,7 @@ use passmuster_plan::{
     collective::{Collective, DType, ReduceOp},
     library::Library,
     machine::Machine,
-    plan::{BufferSpec, Build, Call, RankCall, Region, Role, Script, Step},
+    plan::{BufferSpec, Call, RankCall, Region, Role, Script, Step},
 };
 
 const BYTES: u64 = 64 << 10;
@@ -92,7 +92,7 @@ fn from_elsewhere(criterion: &mut Criterion) {
         let foreign = Foreign::read(&read(format!("{}.toml", stem[0])), entry).unwrap_or_else(|error| panic!("{error}"));
         let mut library = Library::default();
         for module in foreign.foreign_modules() {
-            library.replace(&module.name, Build::Release, read(format!("{}.ptx", stem[1])));
+            library.replace(&module.name, read(format!("{}.ptx", stem[1])));
         }
         bench(criterion, &format!("{} bf16 64 KiB x 4 ranks, 8 calls", foreign.name()), &foreign, &library, 4, 8);
     }

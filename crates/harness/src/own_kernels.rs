@@ -14,7 +14,7 @@ macro_rules! ptx {
 /// The modules.
 static MODULES: [Module; 3] = [
     Module::new("conformance/faults", ptx!("faults")),
-    Module::new("conformance/fill", ptx!("fill")).wide(ptx!("fill.wide")),
+    Module::new("conformance/fill", ptx!("fill")),
     Module::new("conformance/orders", ptx!("orders")),
 ];
 

@@ -19,7 +19,7 @@ use passmuster_plan::{
     device::DeviceModel,
     library::Library,
     machine::{self, CANARY, Machine, MachineError, Run, Site},
-    plan::{Arg, BufferSpec, Build, Call, Departure, Launch, Op, Plan, RankCall, Region, Role, Script, Step, TensorMap},
+    plan::{Arg, BufferSpec, Call, Departure, Launch, Op, Plan, RankCall, Region, Role, Script, Step, TensorMap},
 };
 use rstest::rstest;
 
@@ -102,7 +102,7 @@ fn kernel(body: &str) -> Library {
          .reg .pred %p<4>;\n.reg .b32 %r<8>;\n.reg .b64 %rd<4>;\nld.param.u64 %rd1, [own_param_0];\n{body}\nret;\n}}\n"
     );
     let mut library = Library::default();
-    library.replace("conformance/faults", Build::Release, text);
+    library.replace("conformance/faults", text);
     library
 }
 
@@ -111,7 +111,6 @@ fn own() -> Launch {
     Launch {
         module: "conformance/faults".into(),
         entry: "own".into(),
-        build: Build::Release,
         grid: 1.into(),
         block: 64.into(),
         cluster: None,
@@ -271,7 +270,7 @@ fn boxes_go_between_ranks_by_their_maps() {
         cp.async.bulk.tensor.2d.global.shared::cta.bulk_group [%rd2, {0, 1}], [room];\n\
         cp.async.bulk.commit_group; cp.async.bulk.wait_group 0; ret;\n}\n";
     let mut library = Library::default();
-    library.replace("conformance/faults", Build::Release, text.to_owned());
+    library.replace("conformance/faults", text.to_owned());
     let mut machine = emulator_with(library);
     let buffer = BufferSpec::new("flag", 64, Role::State);
     let group = machine.open_group(2, std::slice::from_ref(&buffer)).unwrap();
@@ -680,7 +679,7 @@ fn dependent(seed: u64, operations: &[&str]) -> Result<Vec<u8>, MachineError> {
         };
         plans.last_mut().unwrap().0.push(if here == *operation { op } else { Op::beside(1, &[op]) });
     }
-    library.replace("conformance/faults", Build::Release, text);
+    library.replace("conformance/faults", text);
     let mut machine = Emulator::new(EmulatorOptions { library, seed, ..EmulatorOptions::default() });
     let group = machine.open_group(1, std::slice::from_ref(&flag)).unwrap();
     machine.write(group, 0, &flag.whole(), &[0; 16]).unwrap();
@@ -794,10 +793,10 @@ fn sound_kernels_race_by_the_letter_and_not_on_hopper(#[values("one_shot", "two_
 fn barriers_that_release_and_acquire_keep_to_the_letter(#[values("one_shot", "two_shot")] algorithm: &str) {
     let module = format!("all_reduce/{algorithm}");
     let mut library = REGISTRY.library();
-    let ptx = library.ptx(&module, Build::Release).unwrap();
+    let ptx = library.ptx(&module).unwrap();
     let strong = ptx.replace("st.relaxed.sys", "st.release.sys").replace("ld.relaxed.sys", "ld.acquire.sys");
     assert_ne!(strong, ptx);
-    library.replace(&module, Build::Release, strong);
+    library.replace(&module, strong);
     let mut machine = Emulator::new(EmulatorOptions { profile: Profile::Ptx, library, ..EmulatorOptions::default() });
     for n in 0..6 {
         machine.set_interleaving(Interleaving::nth(2, n));

@@ -14,7 +14,6 @@ use passmuster_harness::{
 use passmuster_plan::{
     algorithms::{Algorithm, Foreign, Registry},
     library::Library,
-    plan::Build,
 };
 use passmuster_ptx as ptx;
 use rstest::rstest;
@@ -178,7 +177,7 @@ static REGISTERED: LazyLock<Registered> = LazyLock::new(|| {
             emulator::accepts(&module, &launch).unwrap();
         }
         for module in foreign.foreign_modules() {
-            library.replace(&module.name, Build::Release, text.clone());
+            library.replace(&module.name, text.clone());
         }
         all.push(foreign);
     };
@@ -208,7 +207,7 @@ static REGISTERED: LazyLock<Registered> = LazyLock::new(|| {
     for (name, body) in [("never_signalled", NEVER_SIGNALLED), ("spins", SPINS), ("counts", COUNTS)] {
         add(OF_ONE_POINTER.replace("NAME", name), None, kernel(name, body));
     }
-    add(OVER_MULTICAST.into(), None, registry.library().ptx("all_reduce/multimem_one_shot", Build::Release).unwrap().into());
+    add(OVER_MULTICAST.into(), None, registry.library().ptx("all_reduce/multimem_one_shot").unwrap().into());
     let function = ".func down() { call down, (); ret; }\n.visible .entry recurses";
     add(OF_ONE_POINTER.replace("NAME", "recurses"), None, kernel("recurses", RECURSES).replace(".visible .entry recurses", function));
     let without_three = OF_ONE_POINTER.replace("NAME", "without_three").replace("[2]", "[2, 3]").replace("= 8", "= \"8 / (3 - world)\"");

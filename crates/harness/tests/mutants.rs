@@ -88,13 +88,13 @@ fn every_kernel_has_mutants_of_every_kind() {
         let mut counts = BTreeMap::<Defect, usize>::new();
         of_module.iter().for_each(|mutant| *counts.entry(mutant.defect).or_default() += 1);
         assert!(of_module.len() >= 30, "{name}: {counts:?}");
-        let publishes = module.release.contains(".release.sys");
+        let publishes = module.ptx.contains(".release.sys");
         // Kernels whose data carries its flag have no barriers, and their looks no branch each.
-        let meets = module.release.contains("bar.sync");
+        let meets = module.ptx.contains("bar.sync");
         let is_due = |defect: &Defect| match defect {
             Defect::Order => publishes,
             // Of what is no release or acquire.
-            Defect::Strength => module.release.contains(".relaxed.sys"),
+            Defect::Strength => module.ptx.contains(".relaxed.sys"),
             Defect::Barrier | Defect::Peers | Defect::Wait => meets,
             Defect::Mbarrier | Defect::Group => false,
             _ => true,

@@ -12,7 +12,8 @@ use passmuster_kernels::auto;
 use passmuster_plan::{
     algorithms::{Algorithm, Protocol, Registry, Target},
     collective::{self, Collective, Counts, DType, ReduceOp},
-    plan::{BufferSpec, Build, Call, Launch, MAX_RANKS, Op, Plan, RankCall, Region, Role},
+    modules::{name_without_stalls, with_stalls},
+    plan::{BufferSpec, Call, Launch, MAX_RANKS, Op, Plan, RankCall, Region, Role},
 };
 use proptest::prelude::*;
 
@@ -221,19 +222,33 @@ fn plans_of_parts() {
     }
 }
 
-/// A checked build differs from the release build in nothing but the kernel, or a stall would be tested on another plan than what ships.
+/// If this fails, a rank that is late inside a kernel is tested on another plan than the one that ships, or is never late.
 #[test]
-fn builds_differ_in_the_kernel_only() {
+fn stalls_change_the_text_of_kernels_only() {
     for algorithm in REGISTRY.algorithms() {
         let (_, call) = Shape::new(DType::BF16, ReduceOp::Sum, 4, 4099).of(algorithm.collective()).call();
-        let mut checked = algorithm.plan(&call, &Target { build: Build::Checked, ..Target::default() });
-        for op in checked.ranks.iter_mut().flatten() {
-            if let Op::Launch(launch) = op {
-                assert_eq!(launch.build, build(launch, Build::Checked, 4), "{}", algorithm.name());
-                launch.build = Build::Release;
-            }
+        let mut stalled = algorithm.plan(&call, &Target { stalls: true, ..Target::default() });
+        for op in stalled.ranks.iter_mut().flatten() {
+            let Op::Launch(launch) = op else { continue };
+            let name = name_without_stalls(&launch.module).to_owned();
+            let module = REGISTRY.module(&name).expect("an embedded module");
+            assert_eq!(launch.module, module.name_with_stalls(), "{}", algorithm.name());
+            launch.module = name;
         }
-        assert_eq!(checked, algorithm.plan(&call, &Target::default()), "{}", algorithm.name());
+        assert_eq!(stalled, algorithm.plan(&call, &Target::default()), "{}", algorithm.name());
+    }
+}
+
+/// If this fails, a case in which a rank is late at a site has nobody late, or a site in the text was not found.
+#[test]
+fn texts_with_stalls_have_code_in_place_of_every_mark() {
+    for module in REGISTRY.modules().iter().filter(|module| module.has_sites) {
+        let marks = module.ptx.matches("// passmuster: stall").count();
+        let stalled = with_stalls(module.ptx);
+        assert!(marks > 0, "{} has no site", module.name);
+        let clocks = |text: &str| text.matches("%globaltimer").count();
+        assert_eq!((stalled.contains("// passmuster"), clocks(&stalled)), (false, clocks(module.ptx) + 2 * marks), "{}", module.name);
+        assert_eq!(stalled.lines().count(), module.ptx.lines().count(), "{}", module.name);
     }
 }
 
@@ -246,11 +261,11 @@ fn every_entry_is_in_the_embedded_kernels() {
         for dtype in DType::ALL {
             for &op in algorithm.collective().operators() {
                 let algorithm = REGISTRY.for_operator(algorithm, op);
-                for (build, world) in [(Build::Release, 4), (Build::Checked, 4), (Build::Release, MAX_RANKS as u32)] {
+                for world in [4, MAX_RANKS as u32] {
                     let (_, call) = Shape::new(dtype, op, world, 100).of(algorithm.collective()).call();
                     if algorithm.supports(&call).is_ok() {
-                        let plan = algorithm.plan(&call, &Target { build, ..Target::default() });
-                        launches(&plan).for_each(|launch| assert_eq!(library.check(launch), Ok(()), "{dtype} {op} {build:?}"));
+                        let plan = algorithm.plan(&call, &Target::default());
+                        launches(&plan).for_each(|launch| assert_eq!(library.check(launch), Ok(()), "{dtype} {op}"));
                         planned += 1;
                     }
                 }
@@ -302,7 +317,6 @@ proptest! {
         }
         let library = REGISTRY.library();
         for launch in launches(&plan) {
-            prop_assert_eq!(launch.build, build(launch, target.build, shape.world));
             // In a barrier each rank has a thread.
             prop_assert!(!launch.waits_for_peers || launch.block.total() >= shape.world.into(), "{:?}", launch);
             prop_assert_eq!(library.check(launch), Ok(()));
@@ -358,19 +372,7 @@ fn shape() -> impl Strategy<Value = Shape> {
 }
 
 fn target() -> impl Strategy<Value = Target> {
-    (proptest::sample::select(vec![Build::Release, Build::Checked]), 1..=300u32).prop_map(|(build, waiting_blocks)| Target {
-        build,
-        waiting_blocks,
-        ..Target::default()
-    })
-}
-
-/// The build of a launch's module where this one is asked for: kernels that synchronise with nobody have no checked one, those that address nobody no
-/// wide one.
-fn build(launch: &Launch, asked: Build, world: u32) -> Build {
-    let module = REGISTRY.module(&launch.module).expect("an embedded module");
-    let build = if module.checked.is_some() { asked } else { Build::Release };
-    if module.wide.is_some() { build.for_world(world) } else { build }
+    (any::<bool>(), 1..=300u32).prop_map(|(stalls, waiting_blocks)| Target { stalls, waiting_blocks, ..Target::default() })
 }
 
 fn launches(plan: &Plan) -> impl Iterator<Item = &Launch> {

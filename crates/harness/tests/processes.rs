@@ -25,7 +25,7 @@ use passmuster_plan::{
     collective::{Collective, DType, ReduceOp},
     library::Library,
     machine::{Machine, MachineError, MachineInfo, Run, Site},
-    plan::{Arg, BufferSpec, Build, Call, Departure, Launch, Op, Plan, RankCall, Region, Role, Script, Step},
+    plan::{Arg, BufferSpec, Call, Departure, Launch, Op, Plan, RankCall, Region, Role, Script, Step},
 };
 use rustix::process::{Resource, Rlimit, setrlimit};
 use serde::{Deserialize, Serialize};
@@ -386,7 +386,7 @@ impl Scene {
         let options = EmulatorOptions { library: REGISTRY.library(), ..options };
         // Kernels of our own are among the library's.
         let mut library = options.library;
-        library.replace("conformance/faults", Build::Release, KERNELS);
+        library.replace("conformance/faults", KERNELS);
         let options = EmulatorOptions { library, profile: Profile::Off, ..EmulatorOptions::default() };
         Scene { options, buffers, world, plan, leaves: None, killed: None, sleeps: 0, deadline: Duration::from_secs(60) }
     }
@@ -454,7 +454,7 @@ const KERNELS: &str = ".version 9.0\n.target sm_90\n.address_size 64\n\
 /// A library with the kernels of this file.
 fn own_kernels() -> Library {
     let mut library = Library::default();
-    library.replace("conformance/faults", Build::Release, KERNELS);
+    library.replace("conformance/faults", KERNELS);
     library
 }
 
@@ -463,7 +463,6 @@ fn own() -> Launch {
     Launch {
         module: "conformance/faults".into(),
         entry: String::new(),
-        build: Build::Release,
         grid: 1.into(),
         block: 1.into(),
         cluster: None,

@@ -212,7 +212,7 @@ fn a_rank_that_stays_away_from_copy_engines_is_named(#[values("all_gather", "all
 /// If this fails, an all-gather of copy engines needs an SM.
 #[test]
 fn copy_engines_gather_without_a_kernel() {
-    let verdict = |id: &str| id.parse::<Case>().unwrap().modules(&REGISTRY, 4).into_iter().map(|(module, _)| module).collect::<Vec<_>>();
+    let verdict = |id: &str| id.parse::<Case>().unwrap().modules(&REGISTRY, 4).into_iter().collect::<Vec<_>>();
     assert_eq!(verdict("all_gather/copy_engine:bf16,copy:w=4:n=500"), ["conformance/fill"]);
     assert_eq!(verdict("all_reduce/copy_engine:bf16,sum:w=4:n=500"), ["all_reduce/copy_engine", "conformance/fill"]);
 }

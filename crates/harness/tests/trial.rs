@@ -14,7 +14,6 @@ use passmuster_harness::{
 use passmuster_plan::{
     algorithms::{Algorithm, Foreign, Registry},
     library::Library,
-    plan::Build,
 };
 use rstest::rstest;
 
@@ -64,7 +63,7 @@ static KNOWN: LazyLock<(Registry, Library)> = LazyLock::new(|| {
         }
         let foreign = Foreign::read(&spec, None).unwrap_or_else(|error| panic!("{name}: {error}"));
         for module in foreign.foreign_modules() {
-            library.replace(&module.name, Build::Release, read(&format!("{folder}/{ptx}")));
+            library.replace(&module.name, read(&format!("{folder}/{ptx}")));
         }
         all.push(foreign);
     }

@@ -50,7 +50,7 @@ impl Exchange {
 }
 
 /// The kernel of [`Meeting::Kernels`].
-static BARRIER: Module = module!("all_gather/copy_engine_barrier", checked, wide).with_entries(OwnEntries::Untyped);
+static BARRIER: Module = module!("all_gather/copy_engine_barrier", sites).with_entries(OwnEntries::Untyped);
 
 /// Threads of its block: one for each rank at least.
 const BARRIER_THREADS: u32 = 128;
@@ -105,7 +105,7 @@ impl Algorithm for Exchange {
     fn workspace(&self, _: DType, world: u32, _: u64) -> Vec<BufferSpec> {
         match self.meeting {
             Meeting::Streams => vec![words_of_exchange(self.name(), world)],
-            Meeting::Kernels => synchronisation(self.name(), world),
+            Meeting::Kernels => synchronisation(self.name()),
         }
     }
 

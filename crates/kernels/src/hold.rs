@@ -3,7 +3,7 @@
 use std::{sync::Arc, time::Duration};
 
 use passmuster_plan::device::DeviceModel;
-use passmuster_plan::plan::{Arg, BufferSpec, Build, Launch, Op, Plan, Region, Role, Step};
+use passmuster_plan::plan::{Arg, BufferSpec, Launch, Op, Plan, Region, Role, Step};
 
 /// On each rank so many blocks, each with so many bytes of shared memory and for so long at most.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -51,7 +51,6 @@ impl Holders {
         let hold = Op::Launch(Launch {
             module: "conformance/hold".into(),
             entry: "hold".into(),
-            build: Build::Release,
             grid: self.blocks.into(),
             block: 1.into(),
             cluster: None,

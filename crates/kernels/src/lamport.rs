@@ -106,7 +106,7 @@ impl Lamport {
         let bytes = self.bytes_of_trip(world, bytes.min(self.most_bytes(world)));
         let chunks = bytes.div_ceil(PACK * TILE * CHUNK);
         let pad = chunks * 2 * self.sources(world) * CHUNK * TILE * PACK;
-        let mut buffers = synchronisation_with(self.shipped(), world, pad, chunks * CHUNK * 4);
+        let mut buffers = synchronisation_with(self.shipped(), pad, chunks * CHUNK * 4);
         buffers[0].role = Role::Slots;
         buffers.push(BufferSpec::new(format!("{}.escapes", self.shipped()), 2 * pad, Role::Slots));
         buffers

@@ -21,14 +21,8 @@ macro_rules! module {
     ($name:literal) => {
         passmuster_plan::modules::Module::new($name, include_str!(concat!(env!("CARGO_MANIFEST_DIR"), "/kernels/ptx/", $name, ".ptx")))
     };
-    ($name:literal, checked) => {
-        module!($name).checked(include_str!(concat!(env!("CARGO_MANIFEST_DIR"), "/kernels/ptx/", $name, ".checked.ptx")))
-    };
-    ($name:literal, wide) => {
-        module!($name).wide(include_str!(concat!(env!("CARGO_MANIFEST_DIR"), "/kernels/ptx/", $name, ".wide.ptx")))
-    };
-    ($name:literal, checked, wide) => {
-        module!($name, checked).wide(include_str!(concat!(env!("CARGO_MANIFEST_DIR"), "/kernels/ptx/", $name, ".wide.ptx")))
+    ($name:literal, sites) => {
+        module!($name).with_sites()
     };
 }
 

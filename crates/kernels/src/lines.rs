@@ -19,7 +19,7 @@ const FEW_THREADS: u32 = 128;
 /// Pads, counts and the rest of `algorithm` for calls that send each peer up to `bytes` bytes.
 pub(super) fn buffers(algorithm: &str, world: u32, bytes: u64) -> Vec<BufferSpec> {
     let tiles = bytes.div_ceil(PAYLOAD).div_ceil(TILE);
-    synchronisation_with(algorithm, world, tiles * 2 * u64::from(world) * TILE * LINE, tiles * TILE * 4)
+    synchronisation_with(algorithm, tiles * 2 * u64::from(world) * TILE * LINE, tiles * TILE * 4)
 }
 
 /// Blocks and threads of one for so many bytes to each peer: a line a thread, in as many blocks as may wait and no more threads than it takes.

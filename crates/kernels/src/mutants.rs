@@ -3,7 +3,6 @@
 use passmuster_plan::{
     algorithms::{Edit, Mutant, MutantKind},
     collective::{DType, ReduceOp},
-    plan::Build,
 };
 
 /// Every mutant, by name. A static, as is a module: constants of this size are copied to wherever they are named.

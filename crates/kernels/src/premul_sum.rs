@@ -14,7 +14,7 @@ use passmuster_plan::{
     contract::Contract,
     device::DeviceModel,
     modules::{Calls, Module},
-    plan::{Arg, BufferSpec, Build, Call, Launch, Op, Plan, Region, Role},
+    plan::{Arg, BufferSpec, Call, Launch, Op, Plan, Region, Role},
 };
 
 /// An algorithm that sums products.
@@ -115,8 +115,6 @@ fn multiply(input: &Region, products: Region, call: &Call, rank: u32) -> Op {
     Op::Launch(Launch {
         module: MODULE.name.into(),
         entry: entry(&MODULE, call.dtype, call.op),
-        // It waits for nobody: there is nothing that a checked build could delay.
-        build: Build::Release,
         grid: (input.bytes.div_ceil(PACK * u64::from(THREADS)).clamp(1, BLOCKS) as u32).into(),
         block: THREADS.into(),
         cluster: None,

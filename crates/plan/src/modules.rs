@@ -1,18 +1,16 @@
 //! Kernel modules: PTX, and what is to be known of it.
 
-use crate::{collective::DType, plan::Build};
+use crate::collective::DType;
 
 /// One source file, what it compiles to, and what its kernels are for.
 #[derive(Clone, Copy, Debug)]
 pub struct Module {
     /// What launches call it; of ours its path under kernels/ without extension.
     pub name: &'static str,
-    /// PTX of the release build.
-    pub release: &'static str,
-    /// PTX of the checked build, where the module synchronises.
-    pub checked: Option<&'static str>,
-    /// PTX of the wide build, where the module is for groups of more than [`MAX_WORLD`](crate::plan::MAX_WORLD) ranks, too.
-    pub wide: Option<&'static str>,
+    /// What it compiles to.
+    pub ptx: &'static str,
+    /// Whether its kernels synchronise ranks by kernels/common/signals.cuh, so that a rank can be late at their [sites](crate::machine::Site).
+    pub has_sites: bool,
     /// Which of its algorithm's calls it is for.
     pub calls: Calls,
     /// Which reductions have entries of their own.
@@ -69,43 +67,20 @@ impl MutantCases {
 }
 
 impl Module {
-    /// A module of one build: `all_reduce/mine` has entries whose names start with `all_reduce_mine`, if [`entry`](crate::algorithms::kit::entry) names them.
+    /// A module that does not synchronise ranks by our headers: `all_reduce/mine` has entries whose names start with `all_reduce_mine`, if [`entry`](crate::algorithms::kit::entry) names them.
     pub const fn new(name: &'static str, ptx: &'static str) -> Module {
-        Module {
-            name,
-            release: ptx,
-            checked: None,
-            wide: None,
-            calls: Calls::Any,
-            own_entries: OwnEntries::Common,
-            mutants: MutantCases::DEFAULT,
-        }
+        Module { name, ptx, has_sites: false, calls: Calls::Any, own_entries: OwnEntries::Common, mutants: MutantCases::DEFAULT }
     }
 
-    /// With a checked build, in which every wait is bounded and a rank can be held up at a site: cases with a skew at one need it.
+    /// With sites at which a rank can be late: its kernels synchronise by kernels/common/signals.cuh.
     #[must_use]
-    pub const fn checked(self, ptx: &'static str) -> Module {
-        Module { checked: Some(ptx), ..self }
+    pub const fn with_sites(self) -> Module {
+        Module { has_sites: true, ..self }
     }
 
-    /// With a build for more ranks than [`MAX_WORLD`](crate::plan::MAX_WORLD): the source compiled with `PASSMUSTER_WIDE` defined.
-    #[must_use]
-    pub const fn wide(self, ptx: &'static str) -> Module {
-        Module { wide: Some(ptx), ..self }
-    }
-
-    /// The PTX of a build; none where the module has no such build.
-    pub const fn ptx(&self, build: Build) -> Option<&'static str> {
-        match build {
-            Build::Release => Some(self.release),
-            Build::Checked => self.checked,
-            Build::Wide => self.wide,
-        }
-    }
-
-    /// The builds that it has.
-    pub fn builds(&self) -> impl Iterator<Item = Build> {
-        Build::ALL.into_iter().filter(|&build| self.ptx(build).is_some())
+    /// What launches call its text [with stalls](with_stalls): its own name if it has no sites.
+    pub fn name_with_stalls(&self) -> String {
+        format!("{}{}", self.name, if self.has_sites { STALLS } else { "" })
     }
 
     /// For some calls of its algorithm only.
@@ -136,19 +111,45 @@ pub fn fnv1a64(bytes: &[u8]) -> u64 {
     bytes.iter().fold(0xcbf2_9ce4_8422_2325, |hash, &byte| (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3))
 }
 
-/// What records call a build of a module: `all_reduce/two_shot` the release build, `all_reduce/two_shot.checked` the checked one, `all_reduce/two_shot.wide`
-/// the wide one, as the files under kernels/ptx.
-pub fn file_name(module: &str, build: Build) -> String {
-    format!("{module}{}", suffix(build))
+/// What the name of a module ends with where its text [with stalls](with_stalls) is meant.
+pub const STALLS: &str = ".stalls";
+
+/// The name of a module, whether its text with stalls is meant or not.
+pub fn name_without_stalls(name: &str) -> &str {
+    name.strip_suffix(STALLS).unwrap_or(name)
 }
 
-/// What the name of a build ends with.
-const fn suffix(build: Build) -> &'static str {
-    match build {
-        Build::Release => "",
-        Build::Checked => ".checked",
-        Build::Wide => ".wide",
+/// The text of a module with code in place of the comments that mark its [sites](crate::machine::Site): it looks up how many nanoseconds to lose there, and
+/// spins. `stall` of kernels/common/signals.cuh writes the comments. Lines keep their numbers.
+///
+/// ```
+/// use passmuster_plan::modules::with_stalls;
+///
+/// let text = with_stalls("ret;\n// passmuster: stall 3 %rd7\n");
+/// assert!(text.starts_with("ret;\n{ ") && text.contains("cvta.to.global.u64 %times, %rd7; ld.volatile.global.u32 %lose, [%times+12];"));
+/// ```
+pub fn with_stalls(ptx: &str) -> String {
+    let site = |line: &str| {
+        let (site, times) = line.trim().strip_prefix("// passmuster: stall ")?.split_once(' ')?;
+        Some((site.parse::<u32>().ok()?, times.to_owned()))
+    };
+    let mut text = String::with_capacity(ptx.len() + ptx.len() / 8);
+    for (number, line) in ptx.lines().enumerate() {
+        match site(line) {
+            None => text.push_str(line),
+            Some((site, times)) => {
+                let label = format!("STALL_{number}");
+                text.push_str(&format!(
+                    "{{ .reg .pred %early; .reg .b32 %lose; .reg .b64 %times, %begin, %end, %now; cvta.to.global.u64 %times, {times}; \
+                     ld.volatile.global.u32 %lose, [%times+{}]; mov.u64 %begin, %globaltimer; cvt.u64.u32 %end, %lose; add.s64 %end, %end, %begin; \
+                     {label}: mov.u64 %now, %globaltimer; setp.lt.u64 %early, %now, %end; @%early bra {label}; }}",
+                    4 * site
+                ));
+            }
+        }
+        text.push('\n');
     }
+    text
 }
 
 /// Hash of what a PTX text does: 16 hexadecimal digits over its lines but for comments, which name compilers and hashes of sources, and for spacing.
@@ -169,11 +170,6 @@ pub fn code_hash(ptx: &str) -> String {
         code.push('\n');
     }
     format!("{:016x}", fnv1a64(code.as_bytes()))
-}
-
-/// The module that a [`file_name`] is of.
-pub fn module_of(file_name: &str) -> &str {
-    [Build::Checked, Build::Wide].into_iter().find_map(|build| file_name.strip_suffix(suffix(build))).unwrap_or(file_name)
 }
 
 /// Names of the entry points of a PTX text.

@@ -18,8 +18,8 @@ __device__ __forceinline__ void mine(const Peers& input, u64 output, u64 count, 
 
 #define ENTRY(NAME, T, OP)                                                                                       \
     extern "C" __global__ void __launch_bounds__(512, 1)                                                         \
-        all_reduce_mine_##NAME(const __grid_constant__ Peers input, u64 output, u64 count, u32 average,          \
-                               const __grid_constant__ Sync sync) {                                              \
+        all_reduce_mine_##NAME(u64 output, u64 count, u32 average, const __grid_constant__ Sync sync,            \
+                               const __grid_constant__ Peers input) {                                            \
         mine<T, OP>(input, output, units<T>(count, average), average, sync);                                     \
     }
 #include "passmuster/entries.cuh"

@@ -22,8 +22,7 @@ pub fn registry() -> Registry {
 pub struct Mine;
 
 const NAME: &str = "mine";
-static MODULE: Module =
-    Module::new("all_reduce/mine", include_str!("../kernels/mine.ptx")).checked(include_str!("../kernels/mine.checked.ptx"));
+static MODULE: Module = Module::new("all_reduce/mine", include_str!("../kernels/mine.ptx")).with_sites();
 
 impl Algorithm for Mine {
     fn collective(&self) -> Collective {
@@ -53,8 +52,8 @@ impl Algorithm for Mine {
         Ok(())
     }
 
-    fn workspace(&self, _: DType, world: u32, bytes: u64) -> Vec<BufferSpec> {
-        let mut buffers = synchronisation(NAME, world);
+    fn workspace(&self, _: DType, _: u32, bytes: u64) -> Vec<BufferSpec> {
+        let mut buffers = synchronisation(NAME);
         buffers.push(BufferSpec::new(format!("{NAME}.staging"), bytes + 16, Role::Data));
         buffers
     }
@@ -65,11 +64,11 @@ impl Algorithm for Mine {
         let grid = blocks_for(call.count, target.waiting_blocks);
         Plan::per_rank(plan_name(NAME, call), call.world(), |rank| {
             let args = vec![
-                Arg::Peers(copy.clone()),
                 Arg::Address(call.output.clone()),
                 Arg::U64(call.count),
                 reduction(&MODULE, call),
                 sync_argument(NAME, rank, call.world()),
+                Arg::Peers(copy.clone()),
             ];
             let launch = launch(&MODULE, call, target, (grid, THREADS), args);
             vec![Op::Copy { from: call.input.clone(), to: copy.clone(), to_rank: None }, launch]

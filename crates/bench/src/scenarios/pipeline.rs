@@ -23,7 +23,7 @@ use crate::{
 use passmuster_plan::{
     algorithms::{Algorithm, Registry},
     collective::{Collective, DType, ReduceOp},
-    plan::{Arg, BufferSpec, Build, Call, Launch, Op, Plan, RankCall, Region, Role},
+    plan::{Arg, BufferSpec, Call, Launch, Op, Plan, RankCall, Region, Role},
 };
 
 /// Who exchanges batches, and when hosts wait.
@@ -131,7 +131,6 @@ impl Pipeline {
             Op::Launch(Launch {
                 module: "bench/numbers".into(),
                 entry: format!("arrived_{dtype}"),
-                build: Build::Release,
                 grid: blocks.into(),
                 block: THREADS.into(),
                 cluster: None,

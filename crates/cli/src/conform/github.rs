@@ -77,7 +77,7 @@ fn source(registry: &Registry, root: &Path, case: &Case, ptx: Option<&Path>) -> 
         return Some(if kernel.exists() { kernel } else { ptx.to_owned() });
     }
     let modules = case.modules(registry, Target::default().waiting_blocks);
-    let kernels = modules.into_iter().map(|(module, _)| PathBuf::from(format!("kernels/{module}.cu")));
+    let kernels = modules.into_iter().map(|module| PathBuf::from(format!("kernels/{module}.cu")));
     let [collective, algorithm, ..] = case.head();
     let own = Path::new(collective).join(algorithm);
     // What the harness itself launches comes after the algorithm's own.

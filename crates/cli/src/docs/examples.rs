@@ -4,7 +4,7 @@ use std::{collections::BTreeMap, fmt::Write, fs, path::PathBuf};
 
 use anyhow::ensure;
 use passmuster_harness::conformance::mutants;
-use passmuster_plan::{algorithms::Algorithm, library::Library, plan::Build};
+use passmuster_plan::{algorithms::Algorithm, library::Library};
 use serde_json::Value;
 
 use super::committed::{Committed, cases};
@@ -34,7 +34,7 @@ pub(super) fn mutants(committed: &Committed) -> anyhow::Result<String> {
             made.iter().map(|mutant| &*mutant.name).eq(judged.iter().map(|case| string(case, "mutant"))),
             "{RECORD}.json has other mutants of {name} than are made now: `cargo xtask mutants --spec` with all of examples/foreign makes it anew"
         );
-        let mutated = library.hashes(&made.iter().map(|mutant| (mutant.module.to_string(), Build::Release)).collect());
+        let mutated = library.hashes(&made.iter().map(|mutant| mutant.module.to_string()).collect());
         ensure!(
             mutated.iter().all(|(module, hash)| record["source"]["modules"][module] == *hash),
             "{RECORD}.json is of another {name}: `cargo xtask mutants --spec` with all of examples/foreign makes it anew"

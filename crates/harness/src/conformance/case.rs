@@ -16,7 +16,7 @@ use super::{
 use passmuster_plan::{
     algorithms::{Registry, TensorParallelFusion},
     machine::Machine,
-    plan::{BufferSpec, Build, Script},
+    plan::{BufferSpec, Script},
 };
 
 /// One point of the test space, of whatever is tested.
@@ -46,8 +46,8 @@ impl Case {
         self.prepared(registry, waiting_blocks).map(|(groups, script)| runner::described(self, &groups, &script))
     }
 
-    /// The kernel modules that it launches, with their builds. What is not supported launches nothing.
-    pub fn modules(&self, registry: &Registry, waiting_blocks: u32) -> BTreeSet<(String, Build)> {
+    /// The kernel modules that it launches. What is not supported launches nothing.
+    pub fn modules(&self, registry: &Registry, waiting_blocks: u32) -> BTreeSet<String> {
         self.prepared(registry, waiting_blocks).map_or_else(|_| BTreeSet::new(), |(_, script)| runner::modules(&script))
     }
 

@@ -82,7 +82,7 @@ pub struct Skew {
     pub rank: u32,
     /// By how much.
     pub microseconds: u32,
-    /// Inside the kernel at this site (checked build), or on the host before it enqueues.
+    /// Inside the kernel at this site, or on the host before it enqueues.
     pub site: Option<Site>,
 }
 

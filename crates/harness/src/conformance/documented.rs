@@ -286,7 +286,7 @@ fn premultiplied_sums_have_a_kernel_of_their_own_but_where_push_or_chain_multipl
                 if modules.is_empty() {
                     continue;
                 }
-                let launches = |wanted: &str| modules.iter().any(|(module, _)| module == wanted);
+                let launches = |wanted: &str| modules.iter().any(|module| module == wanted);
                 let pushes = algorithm.name() == "push" && multiplying.contains(&dtype) && (count * dtype.size()).is_multiple_of(16);
                 let chains = algorithm.name() == "chain";
                 let expected = [("premul_sum/push", pushes), ("premul_sum/chain", chains), ("premul_sum/products", !pushes && !chains)];

@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 
 use passmuster_plan::{
     collective::{DType, Drawn, Element, ReduceOp, from_name, largest_bits, multiplied},
-    plan::{Arg, Build, Launch, Op, Region},
+    plan::{Arg, Launch, Op, Region},
     with_element,
 };
 
@@ -173,7 +173,6 @@ impl Payload {
         Op::Launch(Launch {
             module: "conformance/fill".into(),
             entry: format!("fill_{}", self.dtype),
-            build: Build::Release.for_world(self.world),
             grid: (count.div_ceil(u64::from(FILL_THREADS)).clamp(1, 1024) as u32).into(),
             block: FILL_THREADS.into(),
             cluster: None,

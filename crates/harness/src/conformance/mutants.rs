@@ -282,7 +282,7 @@ mod tests {
             assert_eq!(entries(mutant.ptx).collect::<Vec<_>>(), [expected.as_str()], "{}", mutant.name);
             let library = mutant.library(&REGISTRY);
             let original = REGISTRY.library();
-            assert_eq!(library.ptx(mutant.module, mutant.build), Ok(mutant.ptx));
+            assert_eq!(library.ptx(mutant.module), Ok(mutant.ptx));
             let body = |ptx: &str| {
                 let (_, after) = ptx.split_once(&format!(".entry {expected}(")).expect("the entry is there");
                 // What follows is of the next entry; a label has the number of the entry in its module: `$L__BB12_3`.
@@ -290,7 +290,7 @@ mod tests {
                 let pieces = body.split("$L__BB").map(|piece| piece.trim_start_matches(|c: char| c.is_ascii_digit()));
                 pieces.collect::<Vec<_>>().join("$L__BB")
             };
-            let unchanged = original.ptx(mutant.module, mutant.build).expect("the module is there");
+            let unchanged = original.ptx(mutant.module).expect("the module is there");
             assert!(body(mutant.ptx) != body(unchanged), "the planted bug of {} was compiled away", mutant.name);
         }
     }

@@ -19,7 +19,7 @@ use passmuster_plan::{
     collective::{DType, Shape},
     contract::Order,
     machine::{Blamed, How, Machine, MachineError, Waived},
-    plan::{BufferSpec, Build, Region, Script, Step},
+    plan::{BufferSpec, Region, Script, Step},
 };
 
 /// The property that the vendor's library took the path that was asked for. Where it is known not to hold the case is not supported; where it is not known, it is
@@ -200,8 +200,8 @@ impl Ran {
     }
 }
 
-/// The kernel modules that a script launches, with their builds.
-pub(super) fn modules(script: &Script) -> BTreeSet<(String, Build)> {
+/// The kernel modules that a script launches.
+pub(super) fn modules(script: &Script) -> BTreeSet<String> {
     script.plans().flat_map(|plan| plan.modules()).collect()
 }
 
@@ -580,7 +580,7 @@ pub(super) mod tests {
     /// What the ranks of a pull launch the kernel of one_shot with: the elements, on which ranks, and how many.
     fn pulled(plan: &Plan) -> Option<Vec<[Arg; 2]>> {
         let of_rank = |ops: &Vec<Op>| match ops.last() {
-            Some(Op::Launch(launch)) if launch.module == "all_reduce/one_shot" => Some([launch.args[0].clone(), launch.args[2].clone()]),
+            Some(Op::Launch(launch)) if launch.module == "all_reduce/one_shot" => Some([launch.args[4].clone(), launch.args[1].clone()]),
             _ => None,
         };
         plan.ranks.iter().map(of_rank).collect()
@@ -591,7 +591,7 @@ pub(super) mod tests {
         let Some(pulled) = pulled(plan) else { return };
         for (rank, ops) in plan.ranks.iter_mut().enumerate() {
             let Some(Op::Launch(launch)) = ops.last_mut() else { unreachable!("each rank pulls") };
-            [launch.args[0], launch.args[2]] = pulled[as_rank(rank, &pulled)].clone();
+            [launch.args[4], launch.args[1]] = pulled[as_rank(rank, &pulled)].clone();
         }
     }
 

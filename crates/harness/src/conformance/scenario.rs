@@ -16,7 +16,7 @@ use passmuster_plan::{
     algorithms::{Algorithm, Registry, Target},
     collective::ReduceOp,
     contract::Contract,
-    plan::{Arg, BufferSpec, Build, Call, Departure, Fill, Launch, Op, Plan, RankCall, Region, Role, Script, Step},
+    plan::{Arg, BufferSpec, Call, Departure, Fill, Launch, Op, Plan, RankCall, Region, Role, Script, Step},
 };
 
 /// A case made ready to run.
@@ -434,21 +434,7 @@ fn find(registry: &Registry, case: &CollectiveCase, name: &str) -> Result<Arc<dy
 pub(super) fn supports(registry: &Registry, case: &CollectiveCase) -> Result<(), String> {
     let shot = standard_shot(case);
     let call = call(case, &shot, 0, &buffers_of(case, &shot, 0)?)?;
-    build_of_kernels(case)?;
     find(registry, case, &case.algorithm)?.supports(&call)
-}
-
-/// The build of the kernels that a case's plans are made for.
-///
-/// # Errors
-/// A rank that is to be late inside its kernels, and more ranks than the build with hooks has room for.
-fn build_of_kernels(case: &CollectiveCase) -> Result<Build, String> {
-    let Some(site) = case.skew.and_then(|skew| skew.site) else { return Ok(Build::Release) };
-    let most = Build::Checked.width().ranks();
-    if case.world as usize > most {
-        return Err(format!("skew at {}: the checked build has room for {most} ranks, not for {}", site.name(), case.world));
-    }
-    Ok(Build::Checked)
 }
 
 /// Which of the machine's groups makes a call, and which of that group's buffers it uses.
@@ -559,7 +545,7 @@ impl<'a> Emitter<'a> {
         Ok(Emitter {
             case,
             target: Target {
-                build: build_of_kernels(case)?,
+                stalls: case.skew.is_some_and(|skew| skew.site.is_some()),
                 waiting_blocks: case.blocks.unwrap_or(options.waiting_blocks),
                 ..Target::default()
             },
@@ -744,7 +730,6 @@ impl<'a> Emitter<'a> {
                 let launch = Launch {
                     module: "conformance/faults".into(),
                     entry: "illegal_address".into(),
-                    build: Build::Release,
                     grid: 1.into(),
                     block: 1.into(),
                     cluster: None,

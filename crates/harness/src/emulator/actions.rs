@@ -23,7 +23,7 @@ use passmuster_plan::{
         compile::{self, Place, Resolved, Target},
         validation::Members,
     },
-    plan::{Launch, ModuleVariable, NcclCall, RankCall, Region, Script, TensorMap, Width},
+    plan::{Launch, ModuleVariable, NcclCall, RankCall, Region, Script, TensorMap},
 };
 
 /// One operation on a stream.
@@ -159,11 +159,10 @@ impl Compiler<'_> {
             encoded.push((map, tensor_map::encoded(map, address.0).map_err(invalid)?));
         }
         for fields in in_memory(launch.values()) {
-            let bytes = self.with_addresses(group, rank, launch.build.width(), &encoded, |addresses| memory_bytes(fields, addresses));
+            let bytes = self.with_addresses(group, rank, &encoded, |addresses| memory_bytes(fields, addresses));
             self.keep(group, rank, &launch.entry, bytes)?;
         }
-        let arguments =
-            self.with_addresses(group, rank, launch.build.width(), &encoded, |addresses| Arguments::lay_out(&launch.args, addresses));
+        let arguments = self.with_addresses(group, rank, &encoded, |addresses| Arguments::lay_out(&launch.args, addresses));
         let module = self.modules.parsed(launch)?;
         let entry = module.accepts(&launch.entry, arguments.sizes()).map_err(invalid)?;
         // A parameter may be aligned to more than its fields are.
@@ -175,7 +174,7 @@ impl Compiler<'_> {
         }
         let of_variable = |variable: &ModuleVariable| {
             let value = |addresses: &Addresses<'_>| memory_bytes(&variable.value, addresses);
-            (variable.name.clone(), self.with_addresses(group, rank, launch.build.width(), &encoded, value))
+            (variable.name.clone(), self.with_addresses(group, rank, &encoded, value))
         };
         // Those of other modules are none of this one's business.
         let known = |variable: &&ModuleVariable| module.variables.iter().any(|known| known.name == variable.name);
@@ -202,7 +201,6 @@ impl Compiler<'_> {
         &self,
         group: usize,
         rank: usize,
-        width: Width,
         encoded: &[(&TensorMap, [u64; 16])],
         of_launch: impl FnOnce(&Addresses<'_>) -> T,
     ) -> T {
@@ -210,7 +208,6 @@ impl Compiler<'_> {
         of_launch(&Addresses {
             own: &|region| of_group.address(rank, region).expect("validation has found every region").0,
             of: &|region| of_group.addresses(rank, region).expect("validation has found every region"),
-            width,
             memory: &|bytes| self.made[&(rank, bytes.to_vec())].0,
             multicast: &|region| of_group.multicast(rank, region).expect("validation has found every region").0,
             tensor_map: &|map| encoded.iter().find(|(known, _)| *known == map).expect("all were encoded").1,

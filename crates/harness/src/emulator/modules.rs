@@ -17,11 +17,8 @@ use passmuster_plan::{
         MachineError,
         arguments::{Addresses, Arguments, memory_bytes},
     },
-    plan::{Build, Launch, MAX_RANKS, ModuleVariable},
+    plan::{Launch, MAX_RANKS, ModuleVariable},
 };
-
-/// A module's name and build.
-type Key = (String, Build);
 
 /// What hosts set variables of a module to.
 pub(super) type Variables = Vec<(String, Vec<u8>)>;
@@ -39,10 +36,10 @@ static EMBEDDED: LazyLock<Mutex<HashMap<Text, Arc<OnceLock<Parsed>>>>> = LazyLoc
 ///
 /// # Errors
 /// `Invalid` where the library has no such module, `NotSupported` where its text is not PTX.
-pub fn parsed(library: &Library, module: &str, build: Build) -> Result<Arc<ptx::Module>, MachineError> {
-    let text = library.ptx(module, build).map_err(|reason| MachineError::Invalid { reason })?;
+pub fn parsed(library: &Library, module: &str) -> Result<Arc<ptx::Module>, MachineError> {
+    let text = library.ptx(module).map_err(|reason| MachineError::Invalid { reason })?;
     let parse = || ptx::parse_tolerant(text).map(Arc::new);
-    let parsed = match library.unreplaced(module, build) {
+    let parsed = match library.unreplaced(module) {
         None => parse(),
         Some(embedded) => {
             let all = || EMBEDDED.lock().unwrap_or_else(PoisonError::into_inner);
@@ -61,9 +58,9 @@ fn refused(module: &str, why: &dyn std::fmt::Display) -> MachineError {
 pub(super) struct Modules {
     library: Library,
     device: DeviceModel,
-    parsed: HashMap<Key, Arc<ptx::Module>>,
+    parsed: HashMap<String, Arc<ptx::Module>>,
     /// By what their variables were set to: what sets them to something else has another instance.
-    loaded: HashMap<(Key, usize, Variables), Arc<Program>>,
+    loaded: HashMap<(String, usize, Variables), Arc<Program>>,
     recorder: Option<Recorder>,
 }
 
@@ -94,10 +91,10 @@ impl Modules {
     /// # Errors
     /// `NotSupported` with the place in the PTX that the emulator does not know, and for PTX that is for another device.
     pub(super) fn parsed(&mut self, launch: &Launch) -> Result<Arc<ptx::Module>, MachineError> {
-        let key = key(launch);
+        let key = launch.module.clone();
         let module = match self.parsed.get(&key) {
             Some(module) => module.clone(),
-            None => parsed(&self.library, &launch.module, launch.build)?,
+            None => parsed(&self.library, &launch.module)?,
         };
         module.launchable(&launch.entry).map_err(|error| refused(&launch.module, error))?;
         let taken = module.targets.iter().filter(|target| target.starts_with("sm_")).try_for_each(|target| self.device.takes(target));
@@ -116,7 +113,7 @@ impl Modules {
         rank: usize,
         memory: &mut Memory,
     ) -> Result<Arc<Program>, MachineError> {
-        let key = (key(launch), rank, variables);
+        let key = (launch.module.clone(), rank, variables);
         if let Some(program) = self.loaded.get(&key) {
             return Ok(program.clone());
         }
@@ -125,7 +122,7 @@ impl Modules {
         let program = program.and_then(|program| {
             key.2.iter().try_for_each(|(name, value)| program.set(name, value, memory))?;
             Ok(match &self.recorder {
-                Some(recorder) => recorder.record(program, &name_of(&key.0)),
+                Some(recorder) => recorder.record(program, &key.0),
                 None => program,
             })
         });
@@ -151,7 +148,7 @@ pub fn accepts(module: &ptx::Module, launch: &Launch) -> Result<(), String> {
 pub fn takes_variables(module: &ptx::Module, launch: &Launch) -> Result<(), (usize, String)> {
     for (number, ModuleVariable { name, value }) in launch.variables.iter().enumerate() {
         let Some(variable) = module.variables.iter().find(|variable| variable.name == *name) else { continue };
-        let bytes = nowhere(launch, |addresses| memory_bytes(value, addresses)).len();
+        let bytes = nowhere(|addresses| memory_bytes(value, addresses)).len();
         if variable.bytes < bytes as u64 {
             return Err((number, format!("variable `{name}` has {} bytes, and {bytes} are given", variable.bytes)));
         }
@@ -169,20 +166,12 @@ pub fn misfit(module: &ptx::Module, launch: &Launch) -> Option<usize> {
 
 /// Bytes of each argument.
 fn laid_out(launch: &Launch) -> Vec<usize> {
-    nowhere(launch, |addresses| Arguments::lay_out(&launch.args, addresses).sizes().collect())
+    nowhere(|addresses| Arguments::lay_out(&launch.args, addresses).sizes().collect())
 }
 
 /// Something of a launch whose buffers lie nowhere.
-fn nowhere<T>(launch: &Launch, of: impl FnOnce(&Addresses<'_>) -> T) -> T {
-    of(&Addresses {
-        own: &|_| 0,
-        of: &|_| [0; MAX_RANKS],
-        width: launch.build.width(),
-        memory: &|_| 0,
-        multicast: &|_| 0,
-        tensor_map: &|_| [0; 16],
-        wait_limit: 0,
-    })
+fn nowhere<T>(of: impl FnOnce(&Addresses<'_>) -> T) -> T {
+    of(&Addresses { own: &|_| 0, of: &|_| [0; MAX_RANKS], memory: &|_| 0, multicast: &|_| 0, tensor_map: &|_| [0; 16], wait_limit: 0 })
 }
 
 /// What the emulator goes by of a model.
@@ -198,19 +187,6 @@ pub fn limits(device: &DeviceModel) -> DeviceLimits {
     DeviceLimits { sms: device.sms, shared_per_block: device.shared_per_block, resident: Arc::new(resident) }
 }
 
-/// What coverage calls a module: as the file of its PTX in kernels/ptx/.
-fn name_of((module, build): &Key) -> String {
-    match build {
-        Build::Release => module.clone(),
-        Build::Checked => format!("{module}.checked"),
-        Build::Wide => format!("{module}.wide"),
-    }
-}
-
-fn key(launch: &Launch) -> Key {
-    (launch.module.clone(), launch.build)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -219,10 +195,10 @@ mod tests {
     /// If this fails, each emulator reads all kernels again, or a mutant is judged by the text of the module in whose place it stands.
     #[test]
     fn embedded_modules_are_parsed_once_and_what_stands_in_their_place_by_itself() {
-        let of = |library: &Library| parsed(library, "all_reduce/one_shot", Build::Release).unwrap();
+        let of = |library: &Library| parsed(library, "all_reduce/one_shot").unwrap();
         let (mut replaced, embedded) = (REGISTRY.library(), of(&REGISTRY.library()));
         assert!(Arc::ptr_eq(&embedded, &of(&replaced)));
-        replaced.replace("all_reduce/one_shot", Build::Release, ".version 9.0\n.target sm_90\n.address_size 64\n");
+        replaced.replace("all_reduce/one_shot", ".version 9.0\n.target sm_90\n.address_size 64\n");
         assert!(of(&replaced).functions.is_empty() && !embedded.functions.is_empty());
         assert!(Arc::ptr_eq(&embedded, &of(&REGISTRY.library())));
     }

@@ -8,7 +8,7 @@ use std::fmt::Write;
 use super::forms::{Form, Role};
 use passmuster_plan::{
     library::Library,
-    plan::{Arg, Build, Launch, Region},
+    plan::{Arg, Launch, Region},
 };
 use passmuster_ptx::Type;
 
@@ -148,10 +148,10 @@ pub(super) fn module_alone(form: &Form) -> String {
 pub fn library(forms: &[Form]) -> Library {
     let mut library = Library::default();
     for (number, forms) in forms.chunks(OF_A_MODULE).enumerate() {
-        library.replace(&module_of(number * OF_A_MODULE), Build::Release, module(forms));
+        library.replace(&module_of(number * OF_A_MODULE), module(forms));
     }
     for form in forms {
-        library.replace(&module_alone(form), Build::Release, module(std::slice::from_ref(form)));
+        library.replace(&module_alone(form), module(std::slice::from_ref(form)));
     }
     library
 }
@@ -169,7 +169,6 @@ pub(super) fn launch(form: &Form, module: String, operands: Region, results: Reg
         dynamic_shared: 0,
         module,
         entry: entry(form),
-        build: Build::Release,
         grid: (count as u32 / threads(form)).into(),
         block: threads(form).into(),
         cluster: None,

@@ -14,7 +14,7 @@ use passmuster_plan::{
     library::Library,
     machine::{Machine, MachineError},
     modules::fnv1a64,
-    plan::{Arg, BufferSpec, Build, Launch, Op, Outside, Plan, Region, Role, Script, Step, TensorMap},
+    plan::{Arg, BufferSpec, Launch, Op, Outside, Plan, Region, Role, Script, Step, TensorMap},
 };
 
 /// Launches of a test in one run of a machine, each on memory of its own.
@@ -72,7 +72,7 @@ impl Test {
 /// A library of the tests' modules, their PTX as `rewrite` makes it.
 pub fn library(tests: &[Test], rewrite: impl Fn(&str) -> String) -> Library {
     let mut library = Library::default();
-    tests.iter().for_each(|test| library.replace(&test.module(), Build::Release, rewrite(&test.text)));
+    tests.iter().for_each(|test| library.replace(&test.module(), rewrite(&test.text)));
     library
 }
 
@@ -173,7 +173,6 @@ fn launches(test: &Test, nth: u64) -> impl Iterator<Item = Launch> {
         dynamic_shared: 0,
         module: test.module(),
         entry: launch.kernel.clone(),
-        build: Build::Release,
         grid: launch.blocks.into(),
         block: launch.threads.into(),
         cluster: None,

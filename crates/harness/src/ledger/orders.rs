@@ -16,7 +16,7 @@ use passmuster_plan::{
     algorithms::Catalogue,
     machine::{Machine, MachineError, Waived},
     modules::code_hash,
-    plan::{Arg, BufferSpec, Build, Launch, Op, Plan, Region, Role, Script, Step},
+    plan::{Arg, BufferSpec, Launch, Op, Plan, Region, Role, Script, Step},
 };
 
 /// The kernels' module.
@@ -244,7 +244,7 @@ impl Row {
             row: self.name.into(),
             assumption: self.assumption.map(str::to_owned),
             world,
-            kernel: crate::registry(Catalogue::default()).module(MODULE).map(|module| code_hash(module.release)).unwrap_or_default(),
+            kernel: crate::registry(Catalogue::default()).module(MODULE).map(|module| code_hash(module.ptx)).unwrap_or_default(),
             status,
             reads: counted.reads,
             stale: counted.stale,
@@ -311,7 +311,6 @@ fn launch(entry: &str, (grid, block): (u32, u32), waits_for_peers: bool, program
     Op::Launch(Launch {
         module: MODULE.into(),
         entry: entry.into(),
-        build: Build::Release,
         grid: grid.into(),
         block: block.into(),
         cluster: None,

@@ -3,7 +3,7 @@
 use crate::{Lamport, lamport::COPIES};
 use passmuster_plan::{collective::Collective, modules::Module};
 
-static MODULE: Module = module!("all_gather/lamport", checked, wide).with_mutants(COPIES);
+static MODULE: Module = module!("all_gather/lamport", sites).with_mutants(COPIES);
 
 /// Push the own input to all, store what the peers have pushed: one trip, no barrier and no flag, (world - 1) slots into each rank.
 pub const LAMPORT: Lamport = Lamport::new(Collective::AllGather, ["lamport", "lamport_serial"], &MODULE);

@@ -16,7 +16,7 @@ use passmuster_plan::{
 pub struct Ll;
 
 const NAME: &str = "ll";
-static MODULE: Module = module!("all_gather/ll", checked, wide);
+static MODULE: Module = module!("all_gather/ll", sites);
 
 /// The largest slot in bytes. Flags double what crosses the link, so it is no use long before that.
 const MAX_SLOT: u64 = 256 << 10;

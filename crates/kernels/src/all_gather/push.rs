@@ -15,7 +15,7 @@ use passmuster_plan::{
 pub struct Push;
 
 const NAME: &str = "push";
-static MODULE: Module = module!("all_gather/push", checked, wide);
+static MODULE: Module = module!("all_gather/push", sites);
 
 impl Algorithm for Push {
     fn collective(&self) -> Collective {
@@ -38,8 +38,8 @@ impl Algorithm for Push {
         Ok(())
     }
 
-    fn workspace(&self, _: DType, world: u32, _: u64) -> Vec<BufferSpec> {
-        synchronisation(NAME, world)
+    fn workspace(&self, _: DType, _: u32, _: u64) -> Vec<BufferSpec> {
+        synchronisation(NAME)
     }
 
     fn link_bytes(&self, call: &Call) -> Option<u64> {
@@ -51,9 +51,9 @@ impl Algorithm for Push {
         Plan::per_rank(plan_name(NAME, call), call.world(), |rank| {
             let args = vec![
                 Arg::Address(call.input_of(rank)),
-                Arg::Peers(call.output.clone()),
                 Arg::U64(call.count),
                 sync_argument(NAME, rank, call.world()),
+                Arg::Peers(call.output.clone()),
             ];
             vec![launch(&MODULE, call, target, (grid, THREADS), args)]
         })

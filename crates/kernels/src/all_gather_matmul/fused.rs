@@ -11,7 +11,7 @@ use passmuster_plan::{
     algorithms::{TensorParallel, TensorParallelFusion, kit::sync_argument_of},
     collective::Product,
     contract::Contract,
-    plan::{Arg, BufferSpec, Build, Launch, Op, Operands, Plan, Region, Role},
+    plan::{Arg, BufferSpec, Launch, Op, Operands, Plan, Region, Role},
 };
 
 /// C = gather(A) x B: the product starts with the own part of A and goes on with the peers' as they come.
@@ -86,18 +86,17 @@ impl Fused {
         let c = Arg::TensorMap(map_of_c(product, &operands.c, tile, world));
         args.extend(other_args(product, &operands.b, c, tile, world, rank));
         args.extend([
-            Arg::Peers(operands.a.clone()),
             Arg::Address(gathered.clone()),
             Arg::U64(part_bytes),
             Arg::U64(row_bytes),
             Arg::Address(counts),
             Arg::Address(self.ended().whole()),
             sync_argument_of(&synchronisation(self.name, blocks), rank, world),
+            Arg::Peers(operands.a.clone()),
         ]);
         Op::Launch(Launch {
             module: "all_gather_matmul/fused".into(),
             entry: entry_of(product, "all_gather_matmul_fused", tile),
-            build: Build::Release,
             grid: (blocks / tile.cluster * tile.cluster).into(),
             block: THREADS.into(),
             cluster: None,

@@ -10,7 +10,7 @@ use passmuster_plan::{
     collective::{Collective, DType},
     contract::Contract,
     modules::Module,
-    plan::{Arg, BufferSpec, Build, Call, Launch, Op, Plan, Region, Role},
+    plan::{Arg, BufferSpec, Call, Launch, MAX_RANKS, Op, Plan, Region, Role},
 };
 
 /// Two shots without an SM on the wire: twice (world - 1) / world x bytes over each link by copy engines, and between them a kernel
@@ -23,7 +23,7 @@ use passmuster_plan::{
 pub struct CopyEngine;
 
 const NAME: &str = "copy_engine";
-static MODULE: Module = module!("all_reduce/copy_engine", wide);
+static MODULE: Module = module!("all_reduce/copy_engine");
 const BROUGHT: u64 = 0;
 const DONE: u64 = 1;
 
@@ -109,13 +109,10 @@ impl Algorithm for CopyEngine {
 /// Reduces inputs of all ranks that lie in a rank's own memory, each at the same distance from a pack's start, in rank order.
 pub(crate) fn reduce(call: &Call, inputs: impl Iterator<Item = Region>, output: Region) -> Op {
     let mut addresses: Vec<Arg> = inputs.map(Arg::Address).collect();
-    // It waits for nobody: there is nothing that a checked build could delay.
-    let build = Build::Release.for_world(call.world());
-    addresses.resize(build.width().ranks(), Arg::U64(0));
+    addresses.resize(MAX_RANKS, Arg::U64(0));
     Op::Launch(Launch {
         module: MODULE.name.into(),
         entry: entry(&MODULE, call.dtype, call.op),
-        build,
         grid: blocks_for(output.bytes.div_ceil(PACK), MAX_BLOCKS).into(),
         block: THREADS.into(),
         cluster: None,
@@ -125,11 +122,11 @@ pub(crate) fn reduce(call: &Call, inputs: impl Iterator<Item = Region>, output: 
         registers: None,
         variables: Vec::new(),
         args: vec![
-            Arg::Struct(addresses),
             Arg::U64(output.bytes / call.dtype.size()),
             Arg::Address(output),
             reduction(&MODULE, call),
             Arg::U32(call.world()),
+            Arg::Struct(addresses),
         ],
     })
 }

@@ -16,7 +16,7 @@ use passmuster_plan::{
 pub struct Multimem;
 
 const NAME: &str = "multimem";
-static MODULE: Module = module!("all_reduce/multimem", checked, wide);
+static MODULE: Module = module!("all_reduce/multimem", sites);
 
 impl Algorithm for Multimem {
     fn collective(&self) -> Collective {
@@ -40,8 +40,8 @@ impl Algorithm for Multimem {
         multimem::reduces(call)
     }
 
-    fn workspace(&self, _: DType, world: u32, _: u64) -> Vec<BufferSpec> {
-        synchronisation(NAME, world)
+    fn workspace(&self, _: DType, _: u32, _: u64) -> Vec<BufferSpec> {
+        synchronisation(NAME)
     }
 
     fn plan(&self, call: &Call, target: &Target) -> Plan {
@@ -50,11 +50,11 @@ impl Algorithm for Multimem {
         Plan::per_rank(plan_name(NAME, call), call.world(), |rank| {
             let args = vec![
                 Arg::Multicast(call.input.clone()),
-                Arg::Peers(call.input.clone()),
                 Arg::Multicast(call.output.clone()),
-                Arg::Peers(call.output.clone()),
                 Arg::U64(call.count),
                 sync_argument(NAME, rank, call.world()),
+                Arg::Peers(call.input.clone()),
+                Arg::Peers(call.output.clone()),
             ];
             vec![launch(&MODULE, call, target, (grid, THREADS), args)]
         })

@@ -16,7 +16,7 @@ use passmuster_plan::{
 pub struct MultimemOneShot;
 
 const NAME: &str = "multimem_one_shot";
-pub(crate) static MODULE: Module = module!("all_reduce/multimem_one_shot", checked, wide);
+pub(crate) static MODULE: Module = module!("all_reduce/multimem_one_shot", sites);
 
 impl Algorithm for MultimemOneShot {
     fn collective(&self) -> Collective {
@@ -40,8 +40,8 @@ impl Algorithm for MultimemOneShot {
         multimem::reduces(call)
     }
 
-    fn workspace(&self, _: DType, world: u32, bytes: u64) -> Vec<BufferSpec> {
-        let mut buffers = synchronisation(NAME, world);
+    fn workspace(&self, _: DType, _: u32, bytes: u64) -> Vec<BufferSpec> {
+        let mut buffers = synchronisation(NAME);
         buffers.push(BufferSpec::new(format!("{NAME}.staging"), bytes + 16, Role::Data));
         buffers
     }
@@ -53,10 +53,10 @@ impl Algorithm for MultimemOneShot {
         Plan::per_rank(plan_name(NAME, call), call.world(), |rank| {
             let args = vec![
                 Arg::Multicast(input.clone()),
-                Arg::Peers(input.clone()),
                 Arg::Address(call.output.clone()),
                 Arg::U64(call.count),
                 sync_argument(NAME, rank, call.world()),
+                Arg::Peers(input.clone()),
             ];
             let launch = launch(&MODULE, call, target, (grid, THREADS), args);
             if call.in_place() {

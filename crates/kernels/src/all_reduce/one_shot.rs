@@ -15,7 +15,7 @@ use passmuster_plan::{
 pub struct OneShot;
 
 const NAME: &str = "one_shot";
-pub(crate) static MODULE: Module = module!("all_reduce/one_shot", checked, wide);
+pub(crate) static MODULE: Module = module!("all_reduce/one_shot", sites);
 
 impl Algorithm for OneShot {
     fn collective(&self) -> Collective {
@@ -38,8 +38,8 @@ impl Algorithm for OneShot {
         Ok(())
     }
 
-    fn workspace(&self, _: DType, world: u32, bytes: u64) -> Vec<BufferSpec> {
-        let mut buffers = synchronisation(NAME, world);
+    fn workspace(&self, _: DType, _: u32, bytes: u64) -> Vec<BufferSpec> {
+        let mut buffers = synchronisation(NAME);
         buffers.push(BufferSpec::new(format!("{NAME}.staging"), bytes + 16, Role::Data));
         buffers
     }
@@ -54,11 +54,11 @@ impl Algorithm for OneShot {
         let grid = blocks_for(call.bytes().div_ceil(16), target.waiting_blocks);
         Plan::per_rank(plan_name(NAME, call), call.world(), |rank| {
             let args = vec![
-                Arg::Peers(input.clone()),
                 Arg::Address(call.output.clone()),
                 Arg::U64(call.count),
                 reduction(&MODULE, call),
                 sync_argument(NAME, rank, call.world()),
+                Arg::Peers(input.clone()),
             ];
             let launch = launch(&MODULE, call, target, (grid, THREADS), args);
             if call.in_place() {

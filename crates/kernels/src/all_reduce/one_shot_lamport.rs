@@ -6,7 +6,7 @@ use passmuster_plan::{
     modules::{Module, OwnEntries},
 };
 
-static MODULE: Module = module!("all_reduce/one_shot_lamport", checked, wide).with_entries(OwnEntries::Sums).with_mutants(SUMS);
+static MODULE: Module = module!("all_reduce/one_shot_lamport", sites).with_entries(OwnEntries::Sums).with_mutants(SUMS);
 
 /// Push everything to all, reduce in rank order what the peers have pushed: one trip, no barrier and no flag, (world - 1) x bytes into each rank.
 pub const LAMPORT: Lamport = Lamport::new(Collective::AllReduce, ["one_shot_lamport", "one_shot_lamport_serial"], &MODULE);

@@ -16,7 +16,7 @@ use passmuster_plan::{
 pub struct OneShotPush;
 
 const NAME: &str = "one_shot_push";
-static MODULE: Module = module!("all_reduce/one_shot_push", checked, wide);
+static MODULE: Module = module!("all_reduce/one_shot_push", sites);
 
 /// The largest input in bytes. Flags double what crosses the link, so it is no use long before that.
 const MAX_BYTES: u64 = 512 << 10;

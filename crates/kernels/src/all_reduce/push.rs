@@ -15,14 +15,14 @@ use passmuster_plan::{
 pub struct Push;
 
 const NAME: &str = "push";
-static MODULE: Module = module!("all_reduce/push", checked, wide).with_entries(OwnEntries::Sums).with_mutants(MutantCases {
+static MODULE: Module = module!("all_reduce/push", sites).with_entries(OwnEntries::Sums).with_mutants(MutantCases {
     several: (2, 48_000),
     also: &["reduce/push:bf16,sum:w=3:calls=push.40000.root1+push.40:seed=6"],
     ..MutantCases::DEFAULT
 });
 
 /// The same kernel with senders that multiply.
-static MULTIPLYING: Module = module!("premul_sum/push", checked, wide).of_calls(Calls::PremulSum).with_mutants(MutantCases {
+static MULTIPLYING: Module = module!("premul_sum/push", sites).of_calls(Calls::PremulSum).with_mutants(MutantCases {
     several: (2, 24_000),
     also: &["reduce/push:bf16,premul_sum:w=3:calls=push.40000.root1+push.40:seed=6"],
     ..MutantCases::DEFAULT
@@ -77,7 +77,7 @@ impl Algorithm for Push {
 
 /// What the kernel needs for inputs of so many bytes in slices of so many owners: slots of one slice for each rank.
 pub(crate) fn workspace(bytes: u64, world: u32, owners: u32) -> Vec<BufferSpec> {
-    let mut buffers = synchronisation(NAME, world);
+    let mut buffers = synchronisation(NAME);
     let slots = slice_packs(bytes, owners).saturating_mul(PACK * u64::from(world));
     buffers.push(BufferSpec::new(format!("{NAME}.slots"), slots, Role::Data));
     buffers
@@ -125,17 +125,16 @@ pub(crate) fn launched(call: &Call, target: &Target, rank: u32, slices: Slices) 
         Some(factor) => (&MULTIPLYING, Arg::Address(call.input_of(rank)), Arg::U64(factor)),
         None => (&MODULE, Arg::Peers(call.input.clone()), reduction(&MODULE, call)),
     };
-    let args = vec![
-        input,
-        Arg::Peers(call.output_of(rank)),
-        Arg::U64(slices.count),
-        how,
-        Arg::U64(slices.origin),
-        Arg::Peers(Region::new(format!("{NAME}.slots"), 0, slice * PACK * u64::from(call.world()))),
-        slices.owners.argument(),
-        slices.receivers.argument(),
-        sync_argument(NAME, rank, call.world()),
-    ];
+    let count = Arg::U64(slices.count);
+    let others =
+        [how, Arg::U64(slices.origin), slices.owners.argument(), slices.receivers.argument(), sync_argument(NAME, rank, call.world())];
+    let peers =
+        [Arg::Peers(call.output_of(rank)), Arg::Peers(Region::new(format!("{NAME}.slots"), 0, slice * PACK * u64::from(call.world())))];
+    // Addresses of peers come last, and those of the inputs before the others'.
+    let args = match input {
+        Arg::Peers(_) => [vec![count], others.into(), vec![input], peers.into()].concat(),
+        _ => [vec![input, count], others.into(), peers.into()].concat(),
+    };
     // Half of a block's threads send, the others reduce.
     launch(module, call, target, (blocks_for(2 * slice, target.waiting_blocks), THREADS), args)
 }

@@ -15,7 +15,7 @@ use passmuster_plan::{
 pub struct TwoShot;
 
 const NAME: &str = "two_shot";
-static MODULE: Module = module!("all_reduce/two_shot", checked, wide);
+static MODULE: Module = module!("all_reduce/two_shot", sites);
 
 impl Algorithm for TwoShot {
     fn collective(&self) -> Collective {
@@ -38,8 +38,8 @@ impl Algorithm for TwoShot {
         Ok(())
     }
 
-    fn workspace(&self, _: DType, world: u32, _: u64) -> Vec<BufferSpec> {
-        synchronisation(NAME, world)
+    fn workspace(&self, _: DType, _: u32, _: u64) -> Vec<BufferSpec> {
+        synchronisation(NAME)
     }
 
     fn link_bytes(&self, call: &Call) -> Option<u64> {
@@ -56,13 +56,13 @@ impl Algorithm for TwoShot {
 pub(crate) fn launched(call: &Call, target: &Target, rank: u32, owners: Ranks, receivers: Ranks) -> Op {
     let slice = call.bytes().div_ceil(PACK).div_ceil(owners.count.into());
     let args = vec![
-        Arg::Peers(call.input.clone()),
-        Arg::Peers(call.output.clone()),
         Arg::U64(call.count),
         reduction(&MODULE, call),
         owners.argument(),
         receivers.argument(),
         sync_argument(NAME, rank, call.world()),
+        Arg::Peers(call.input.clone()),
+        Arg::Peers(call.output.clone()),
     ];
     launch(&MODULE, call, target, (blocks_for(slice, target.waiting_blocks), THREADS), args)
 }

@@ -6,7 +6,7 @@ use passmuster_plan::{
     modules::{Module, OwnEntries},
 };
 
-static MODULE: Module = module!("all_reduce/two_shot_lamport", checked, wide).with_entries(OwnEntries::Sums).with_mutants(SUMS);
+static MODULE: Module = module!("all_reduce/two_shot_lamport", sites).with_entries(OwnEntries::Sums).with_mutants(SUMS);
 
 /// Push slices to their owners, reduce in rank order, push the sums to all: two trips, no barrier and no flag, 2 x (world - 1) / world x bytes into each rank.
 pub const TWO_SHOT_LAMPORT: Lamport =

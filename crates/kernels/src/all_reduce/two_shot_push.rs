@@ -18,7 +18,7 @@ use passmuster_plan::{
 pub struct TwoShotPush;
 
 const NAME: &str = "two_shot_push";
-static MODULE: Module = module!("all_reduce/two_shot_push", checked, wide).with_entries(OwnEntries::Sums);
+static MODULE: Module = module!("all_reduce/two_shot_push", sites).with_entries(OwnEntries::Sums);
 
 /// The largest slice in bytes. Flags double what crosses the link, so it is no use long before that.
 const MAX_SLICE: u64 = 1 << 20;

@@ -3,7 +3,7 @@
 use crate::{Lamport, lamport::COPIES};
 use passmuster_plan::{collective::Collective, modules::Module};
 
-static MODULE: Module = module!("all_to_all/lamport", checked, wide).with_mutants(COPIES);
+static MODULE: Module = module!("all_to_all/lamport", sites).with_mutants(COPIES);
 
 /// Push the slots to their ranks, store what the peers have pushed: one trip, no barrier and no flag, (world - 1) slots into each rank.
 pub const LAMPORT: Lamport = Lamport::new(Collective::AllToAll, ["lamport", "lamport_serial"], &MODULE);

@@ -17,9 +17,9 @@ use passmuster_plan::{
 pub struct Ll;
 
 const NAME: &str = "ll";
-static MODULE: Module = module!("all_to_all/ll", checked, wide);
+static MODULE: Module = module!("all_to_all/ll", sites);
 /// The kernel of all-to-all-v.
-static MODULE_V: Module = module!("all_to_all/ll_v", checked, wide).of_calls(Calls::AllToAllV);
+static MODULE_V: Module = module!("all_to_all/ll_v", sites).of_calls(Calls::AllToAllV);
 
 /// The largest slot or part in bytes. Flags double what crosses the link, so it is no use long before that.
 const MAX_SLOT: u64 = 256 << 10;
@@ -62,19 +62,19 @@ impl Algorithm for Ll {
         let (grid, block) = lines::grid(bytes, target.waiting_blocks);
         let buffers = lines::buffers(NAME, call.world(), bytes);
         Plan::per_rank(plan_name(NAME, call), call.world(), |rank| {
+            let sync = sync_argument_of(&buffers, rank, call.world());
             let mut args = vec![Arg::Address(call.input.clone()), Arg::Address(call.output.clone())];
             let module = match call.counts() {
                 Some(counts) => {
-                    args.push(Arg::U32(bytes.div_ceil(lines::PAYLOAD) as u32));
+                    args.extend([Arg::U32(bytes.div_ceil(lines::PAYLOAD) as u32), sync]);
                     args.extend(parts(counts, call, rank));
                     &MODULE_V
                 }
                 None => {
-                    args.push(Arg::U32(call.count as u32));
+                    args.extend([Arg::U32(call.count as u32), sync]);
                     &MODULE
                 }
             };
-            args.push(sync_argument_of(&buffers, rank, call.world()));
             vec![launch(module, call, target, (grid, block), args)]
         })
     }

@@ -14,7 +14,7 @@ use std::sync::Arc;
 
 use passmuster_plan::{
     algorithms::Algorithm,
-    plan::{Arg, Call, Width},
+    plan::{Arg, Call, MAX_RANKS},
 };
 
 /// Those of this collective, and the peers.
@@ -35,5 +35,5 @@ fn link_bytes(call: &Call) -> u64 {
 /// A field of the `Parts` structs of kernels/all_to_all: bytes for each rank, of so many elements. Zero past the world size.
 fn bytes_for_each(call: &Call, elements: impl Fn(u32) -> u64) -> Vec<Arg> {
     let bytes = |rank| if rank < call.world() { elements(rank) * call.dtype.size() } else { 0 };
-    (0..Width::of(call.world() as usize).ranks() as u32).map(|rank| Arg::U64(bytes(rank))).collect()
+    (0..MAX_RANKS as u32).map(|rank| Arg::U64(bytes(rank))).collect()
 }

@@ -16,9 +16,9 @@ use passmuster_plan::{
 pub struct Push;
 
 const NAME: &str = "push";
-static MODULE: Module = module!("all_to_all/push", checked, wide);
+static MODULE: Module = module!("all_to_all/push", sites);
 /// The kernel of all-to-all-v.
-static MODULE_V: Module = module!("all_to_all/push_v", checked, wide).of_calls(Calls::AllToAllV);
+static MODULE_V: Module = module!("all_to_all/push_v", sites).of_calls(Calls::AllToAllV);
 
 impl Algorithm for Push {
     fn collective(&self) -> Collective {
@@ -41,8 +41,8 @@ impl Algorithm for Push {
         Ok(())
     }
 
-    fn workspace(&self, _: DType, world: u32, _: u64) -> Vec<BufferSpec> {
-        synchronisation(NAME, world)
+    fn workspace(&self, _: DType, _: u32, _: u64) -> Vec<BufferSpec> {
+        synchronisation(NAME)
     }
 
     fn link_bytes(&self, call: &Call) -> Option<u64> {
@@ -57,7 +57,11 @@ impl Algorithm for Push {
                 None => (&MODULE, Arg::U64(call.count)),
             };
             let sync = sync_argument(NAME, rank, call.world());
-            let args = vec![Arg::Address(call.input.clone()), Arg::Peers(call.output.clone()), what, sync];
+            let (input, output) = (Arg::Address(call.input.clone()), Arg::Peers(call.output.clone()));
+            let args = match call.counts() {
+                Some(_) => vec![input, sync, what, output],
+                None => vec![input, what, sync, output],
+            };
             vec![launch(module, call, target, (grid, THREADS), args)]
         })
     }

@@ -16,7 +16,7 @@ use passmuster_plan::{
 pub struct Multimem;
 
 const NAME: &str = "multimem";
-static MODULE: Module = module!("broadcast/multimem", checked, wide);
+static MODULE: Module = module!("broadcast/multimem", sites);
 
 impl Algorithm for Multimem {
     fn collective(&self) -> Collective {
@@ -39,8 +39,8 @@ impl Algorithm for Multimem {
         multimem::has_ranks(call)
     }
 
-    fn workspace(&self, _: DType, world: u32, _: u64) -> Vec<BufferSpec> {
-        synchronisation(NAME, world)
+    fn workspace(&self, _: DType, _: u32, _: u64) -> Vec<BufferSpec> {
+        synchronisation(NAME)
     }
 
     fn plan(&self, call: &Call, target: &Target) -> Plan {
@@ -49,10 +49,10 @@ impl Algorithm for Multimem {
             let args = vec![
                 Arg::Address(call.input.clone()),
                 Arg::Multicast(call.output.clone()),
-                Arg::Peers(call.output.clone()),
                 Arg::U64(call.count),
                 Arg::U32(call.root),
                 sync_argument(NAME, rank, call.world()),
+                Arg::Peers(call.output.clone()),
             ];
             vec![launch(&MODULE, call, target, (grid, THREADS), args)]
         })

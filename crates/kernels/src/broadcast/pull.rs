@@ -15,7 +15,7 @@ use passmuster_plan::{
 pub struct Pull;
 
 const NAME: &str = "pull";
-static MODULE: Module = module!("broadcast/pull", checked, wide);
+static MODULE: Module = module!("broadcast/pull", sites);
 
 impl Algorithm for Pull {
     fn collective(&self) -> Collective {
@@ -38,8 +38,8 @@ impl Algorithm for Pull {
         Ok(())
     }
 
-    fn workspace(&self, _: DType, world: u32, _: u64) -> Vec<BufferSpec> {
-        synchronisation(NAME, world)
+    fn workspace(&self, _: DType, _: u32, _: u64) -> Vec<BufferSpec> {
+        synchronisation(NAME)
     }
 
     fn link_bytes(&self, call: &Call) -> Option<u64> {
@@ -50,11 +50,11 @@ impl Algorithm for Pull {
         let grid = blocks_for(call.bytes().div_ceil(16), target.waiting_blocks);
         Plan::per_rank(plan_name(NAME, call), call.world(), |rank| {
             let args = vec![
-                Arg::Peers(call.input.clone()),
                 Arg::Address(call.output.clone()),
                 Arg::U64(call.count),
                 Arg::U32(call.root),
                 sync_argument(NAME, rank, call.world()),
+                Arg::Peers(call.input.clone()),
             ];
             vec![launch(&MODULE, call, target, (grid, THREADS), args)]
         })

@@ -15,7 +15,7 @@ use passmuster_plan::{
 pub struct Push;
 
 const NAME: &str = "push";
-static MODULE: Module = module!("broadcast/push", checked, wide).with_mutants(MutantCases { several: (3, 70_000), ..MutantCases::DEFAULT });
+static MODULE: Module = module!("broadcast/push", sites).with_mutants(MutantCases { several: (3, 70_000), ..MutantCases::DEFAULT });
 
 impl Algorithm for Push {
     fn collective(&self) -> Collective {
@@ -38,8 +38,8 @@ impl Algorithm for Push {
         Ok(())
     }
 
-    fn workspace(&self, _: DType, world: u32, _: u64) -> Vec<BufferSpec> {
-        synchronisation(NAME, world)
+    fn workspace(&self, _: DType, _: u32, _: u64) -> Vec<BufferSpec> {
+        synchronisation(NAME)
     }
 
     fn link_bytes(&self, call: &Call) -> Option<u64> {
@@ -52,10 +52,10 @@ impl Algorithm for Push {
         Plan::per_rank(plan_name(NAME, call), call.world(), |rank| {
             let args = vec![
                 Arg::Address(call.input.clone()),
-                Arg::Peers(call.output.clone()),
                 Arg::U64(call.count),
                 Arg::U32(call.root),
                 sync_argument(NAME, rank, call.world()),
+                Arg::Peers(call.output.clone()),
             ];
             vec![launch(&MODULE, call, target, (grid, THREADS), args)]
         })

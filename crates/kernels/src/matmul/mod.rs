@@ -11,7 +11,7 @@ pub use tile::Tile;
 
 use passmuster_plan::{
     collective::{DType, Layout, Product},
-    plan::{Arg, BufferSpec, Build, Launch, MAX_WORLD, MatmulCall, Op, Operands, Region, Role, TensorMap},
+    plan::{Arg, BufferSpec, Launch, MAX_RANKS, MAX_WORLD, MatmulCall, Op, Operands, Region, Role, TensorMap},
 };
 
 #[cfg(doc)]
@@ -64,7 +64,6 @@ pub fn multiply_with(product: &Product, operands: &Operands, tile: Tile, blocks:
     Op::Launch(Launch {
         module: "matmul/matmul".into(),
         entry: entry_of(product, "matmul", tile),
-        build: Build::Release,
         grid: tile.grid(product, 1, blocks).into(),
         block: THREADS.into(),
         cluster: None,
@@ -128,11 +127,11 @@ pub(crate) fn entry_of(product: &Product, module: &str, tile: Tile) -> String {
 /// Buffers of an algorithm whose blocks, one per SM, wait for peers: signal pads, epochs, stuck report and stall times.
 pub(crate) fn synchronisation(name: &str, blocks: u32) -> Vec<BufferSpec> {
     let blocks = u64::from(blocks);
-    let mut buffers = synchronisation_with(name, MAX_WORLD as u32, blocks * MAX_WORLD as u64 * 4, blocks * 4);
+    let mut buffers = synchronisation_with(name, blocks * MAX_RANKS as u64 * 4, blocks * 4);
     buffers
         .iter_mut()
         .filter(|buffer| buffer.role == Role::StuckReport)
-        .for_each(|report| report.bytes = 64 + blocks * MAX_WORLD as u64 * 16);
+        .for_each(|report| report.bytes = 64 + blocks * MAX_RANKS as u64 * 16);
     buffers
 }
 

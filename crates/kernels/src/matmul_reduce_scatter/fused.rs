@@ -11,7 +11,7 @@ use passmuster_plan::{
     algorithms::{TensorParallel, TensorParallelFusion, kit::sync_argument_of},
     collective::Product,
     contract::Contract,
-    plan::{Arg, BufferSpec, Build, Launch, Op, Operands, Plan, Role},
+    plan::{Arg, BufferSpec, Launch, Op, Operands, Plan, Role},
 };
 
 /// The peers' rows first, the own ones last. Warps that have nothing to do in the product pull what peers made of the own rows while it goes on.
@@ -119,19 +119,18 @@ impl TensorParallel for Fused {
             others.insert(2, own);
             args.extend(others);
             args.extend([
-                Arg::Peers(products.clone()),
                 Arg::Address(pulled),
                 Arg::Address(operands.c.clone()),
                 Arg::U32(product.rows as u32),
                 Arg::U32(product.columns as u32),
-                Arg::Peers(self.made(product, world, blocks).whole()),
                 Arg::Address(self.pulled(product, world, blocks).whole()),
                 sync_argument_of(&synchronisation(NAME, blocks), rank, world),
+                Arg::Peers(products.clone()),
+                Arg::Peers(self.made(product, world, blocks).whole()),
             ]);
             vec![Op::Launch(Launch {
                 module: "matmul_reduce_scatter/fused".into(),
                 entry: entry_of(product, "matmul_reduce_scatter_fused", tile),
-                build: Build::Release,
                 grid: tile.grid(product, world, blocks).into(),
                 block: THREADS.into(),
                 cluster: None,

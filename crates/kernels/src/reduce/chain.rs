@@ -20,12 +20,12 @@ const NAME: &str = "chain";
 /// THREADS that take packs, and the warp that tells the next rank. Mirrored by kernels/reduce/chain.cuh.
 const CHAIN_THREADS: u32 = THREADS + 32;
 
-static MODULE: Module = module!("reduce/chain", checked, wide)
+static MODULE: Module = module!("reduce/chain", sites)
     .with_entries(OwnEntries::Sums)
     .with_mutants(mutants(&["reduce/chain:bf16,sum:w=3:calls=[chain.12296+chain.12296.root1+chain.12296.root2]x4:seed=6"]));
 
 /// The same kernel with ranks that multiply.
-static MULTIPLYING: Module = module!("premul_sum/chain", checked, wide)
+static MULTIPLYING: Module = module!("premul_sum/chain", sites)
     .of_calls(Calls::PremulSum)
     .with_mutants(mutants(&["reduce/chain:bf16,premul_sum:w=3:calls=[chain.12296+chain.12296.root1+chain.12296.root2]x4:seed=6"]));
 
@@ -56,8 +56,8 @@ impl Algorithm for Chain {
         Ok(())
     }
 
-    fn workspace(&self, _: DType, world: u32, bytes: u64) -> Vec<BufferSpec> {
-        let mut buffers = synchronisation(NAME, world);
+    fn workspace(&self, _: DType, _: u32, bytes: u64) -> Vec<BufferSpec> {
+        let mut buffers = synchronisation(NAME);
         buffers.push(BufferSpec::new(format!("{NAME}.slots"), bytes.next_multiple_of(PACK), Role::Data));
         buffers
     }
@@ -84,8 +84,8 @@ impl Algorithm for Chain {
                 Arg::U64(call.count),
                 how,
                 Arg::U32(call.root),
-                Arg::Peers(Region::new(format!("{NAME}.slots"), 0, packs * PACK)),
                 sync_argument(NAME, rank, call.world()),
+                Arg::Peers(Region::new(format!("{NAME}.slots"), 0, packs * PACK)),
             ];
             vec![launch(module, call, target, (grid, CHAIN_THREADS), args)]
         })

@@ -6,7 +6,7 @@ use passmuster_plan::{
     modules::{Module, OwnEntries},
 };
 
-static MODULE: Module = module!("reduce/lamport", checked, wide).with_entries(OwnEntries::Sums).with_mutants(SUMS);
+static MODULE: Module = module!("reduce/lamport", sites).with_entries(OwnEntries::Sums).with_mutants(SUMS);
 
 /// Push everything to the root, which reduces in rank order what the peers have pushed: one trip, no barrier and no flag, (world - 1) x bytes into it.
 pub const LAMPORT: Lamport = Lamport::new(Collective::Reduce, ["lamport", "lamport_serial"], &MODULE);

@@ -33,8 +33,8 @@ impl Algorithm for Pull {
         Ok(())
     }
 
-    fn workspace(&self, _: DType, world: u32, _: u64) -> Vec<BufferSpec> {
-        synchronisation(NAME, world)
+    fn workspace(&self, _: DType, _: u32, _: u64) -> Vec<BufferSpec> {
+        synchronisation(NAME)
     }
 
     fn link_bytes(&self, call: &Call) -> Option<u64> {
@@ -48,11 +48,11 @@ impl Algorithm for Pull {
             let none = || Region::new(call.input.buffer.clone(), call.input.offset, 0);
             let (input, count) = if rank == call.root { (call.input.clone(), call.count) } else { (none(), 0) };
             let args = vec![
-                Arg::Peers(input),
                 Arg::Address(call.output.clone()),
                 Arg::U64(count),
                 reduction(&one_shot::MODULE, call),
                 sync_argument(NAME, rank, call.world()),
+                Arg::Peers(input),
             ];
             vec![launch(&one_shot::MODULE, call, target, (grid, THREADS), args)]
         })

@@ -6,7 +6,7 @@ use passmuster_plan::{
     modules::{Module, OwnEntries},
 };
 
-static MODULE: Module = module!("reduce_scatter/lamport", checked, wide).with_entries(OwnEntries::Sums).with_mutants(SUMS);
+static MODULE: Module = module!("reduce_scatter/lamport", sites).with_entries(OwnEntries::Sums).with_mutants(SUMS);
 
 /// Push the slots to their ranks, reduce what the peers have pushed in rank order: one trip, no barrier and no flag, (world - 1) slots into each rank.
 pub const LAMPORT: Lamport = Lamport::new(Collective::ReduceScatter, ["lamport", "lamport_serial"], &MODULE);

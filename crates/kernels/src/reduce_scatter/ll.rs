@@ -16,7 +16,7 @@ use passmuster_plan::{
 pub struct Ll;
 
 const NAME: &str = "ll";
-static MODULE: Module = module!("reduce_scatter/ll", checked, wide);
+static MODULE: Module = module!("reduce_scatter/ll", sites);
 
 /// The largest slot in bytes. Flags double what crosses the link, so it is no use long before that.
 const MAX_SLOT: u64 = 256 << 10;

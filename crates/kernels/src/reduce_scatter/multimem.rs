@@ -33,8 +33,8 @@ impl Algorithm for Multimem {
         multimem::reduces(call)
     }
 
-    fn workspace(&self, _: DType, world: u32, _: u64) -> Vec<BufferSpec> {
-        synchronisation(NAME, world)
+    fn workspace(&self, _: DType, _: u32, _: u64) -> Vec<BufferSpec> {
+        synchronisation(NAME)
     }
 
     fn plan(&self, call: &Call, target: &Target) -> Plan {
@@ -43,10 +43,10 @@ impl Algorithm for Multimem {
             let input = slot(&call.input, rank, call.slot_bytes());
             let args = vec![
                 Arg::Multicast(input.clone()),
-                Arg::Peers(input),
                 Arg::Address(call.output_of(rank)),
                 Arg::U64(call.count),
                 sync_argument(NAME, rank, call.world()),
+                Arg::Peers(input),
             ];
             vec![launch(&multimem_one_shot::MODULE, call, target, (grid, THREADS), args)]
         })

@@ -33,8 +33,8 @@ impl Algorithm for Pull {
         Ok(())
     }
 
-    fn workspace(&self, _: DType, world: u32, _: u64) -> Vec<BufferSpec> {
-        synchronisation(NAME, world)
+    fn workspace(&self, _: DType, _: u32, _: u64) -> Vec<BufferSpec> {
+        synchronisation(NAME)
     }
 
     fn link_bytes(&self, call: &Call) -> Option<u64> {
@@ -50,11 +50,11 @@ impl Algorithm for Pull {
 pub(super) fn launched(algorithm: &str, call: &Call, target: &Target, rank: u32) -> Op {
     let grid = blocks_for(call.slot_bytes().div_ceil(16), target.waiting_blocks);
     let args = vec![
-        Arg::Peers(slot(&call.input, rank, call.slot_bytes())),
         Arg::Address(call.output_of(rank)),
         Arg::U64(call.count),
         reduction(&one_shot::MODULE, call),
         sync_argument(algorithm, rank, call.world()),
+        Arg::Peers(slot(&call.input, rank, call.slot_bytes())),
     ];
     launch(&one_shot::MODULE, call, target, (grid, THREADS), args)
 }

@@ -6,7 +6,7 @@ use super::Target;
 pub use super::reduction::{argument, entry, has_own_entry, reduction};
 use crate::{
     modules::Module,
-    plan::{Arg, BufferSpec, Call, Launch, Op, Region, Role, Width},
+    plan::{Arg, BufferSpec, Call, Launch, MAX_RANKS, Op, Region, Role},
 };
 
 /// A plan's name for reports.
@@ -17,13 +17,13 @@ pub fn plan_name(algorithm: &str, call: &Call) -> String {
     format!("{}/{algorithm} {} {} w={} n={}{root}{place}{parts}", call.collective, call.dtype, call.op, call.world(), call.count)
 }
 
-/// A launch of the kernel that `module` has for the call's type and operator, with so many blocks and threads of one, which waits for peers. It is of the
-/// wide build where the target's has no room for the call's ranks. A block has at least as many threads as there are ranks: in barriers each looks after one.
+/// A launch of the kernel that `module` has for the call's type and operator, of `grid` blocks of `block` threads, which waits for peers. A block has at least
+/// as many threads as there are ranks: in barriers each looks after one. Where the target wants stalls, it is of the module's text that
+/// [has them](crate::modules::with_stalls).
 pub fn launch(module: &Module, call: &Call, target: &Target, (grid, block): (u32, u32), args: Vec<Arg>) -> Op {
     Op::Launch(Launch {
-        module: module.name.into(),
+        module: if target.stalls { module.name_with_stalls() } else { module.name.into() },
         entry: entry(module, call.dtype, call.op),
-        build: target.build.for_world(call.world()),
         grid: grid.into(),
         block: block.into(),
         cluster: None,
@@ -62,41 +62,39 @@ impl Ranks {
 pub const MAX_BLOCKS: u32 = 128;
 
 /// Buffers of an algorithm whose kernels use kernels/common/signals.cuh: its own signal pad, epochs, stuck report and stall times.
-pub fn synchronisation(algorithm: &str, world: u32) -> Vec<BufferSpec> {
-    synchronisation_with(algorithm, world, entries(world) * 4, u64::from(MAX_BLOCKS) * 4)
+pub fn synchronisation(algorithm: &str) -> Vec<BufferSpec> {
+    synchronisation_with(algorithm, ENTRIES * 4, u64::from(MAX_BLOCKS) * 4)
 }
 
-/// One entry for each (block, peer) that the kernels of so many ranks have room for.
-fn entries(world: u32) -> u64 {
-    u64::from(MAX_BLOCKS) * Width::of(world as usize).ranks() as u64
-}
+/// One for each (block, peer).
+const ENTRIES: u64 = MAX_BLOCKS as u64 * MAX_RANKS as u64;
 
 /// The same with a signal pad and epochs of these sizes in bytes.
-pub fn synchronisation_with(algorithm: &str, world: u32, signals: u64, epochs: u64) -> Vec<BufferSpec> {
+pub fn synchronisation_with(algorithm: &str, signals: u64, epochs: u64) -> Vec<BufferSpec> {
     vec![
         BufferSpec::new(format!("{algorithm}.signals"), signals, Role::Signals),
         BufferSpec::new(format!("{algorithm}.epochs"), epochs, Role::State),
-        BufferSpec::new(format!("{algorithm}.stuck"), 64 + entries(world) * 16, Role::StuckReport),
+        BufferSpec::new(format!("{algorithm}.stuck"), 64 + ENTRIES * 16, Role::StuckReport),
         BufferSpec::new(format!("{algorithm}.stalls"), 32, Role::Stalls),
     ]
 }
 
 /// The `Sync` struct of kernels/common/signals.cuh.
 pub fn sync_argument(algorithm: &str, rank: u32, world: u32) -> Arg {
-    sync_argument_of(&synchronisation(algorithm, world), rank, world)
+    sync_argument_of(&synchronisation(algorithm), rank, world)
 }
 
 /// The same for the buffers of [`synchronisation_with`].
 pub fn sync_argument_of(buffers: &[BufferSpec], rank: u32, world: u32) -> Arg {
     let [signals, epochs, stuck, stalls] = buffers else { unreachable!("four buffers synchronise") };
     Arg::Struct(vec![
-        Arg::Peers(signals.whole()),
+        Arg::U32(rank),
+        Arg::U32(world),
         Arg::Address(epochs.whole()),
         Arg::Address(stuck.whole()),
         Arg::Address(stalls.whole()),
         Arg::WaitLimit,
-        Arg::U32(rank),
-        Arg::U32(world),
+        Arg::Peers(signals.whole()),
     ])
 }
 

@@ -22,7 +22,7 @@ use crate::{
     collective::{Collective, DType},
     contract::Contract,
     modules::Module,
-    plan::{BufferSpec, Build, Call, Plan, Width},
+    plan::{BufferSpec, Call, MAX_RANKS, Plan},
 };
 
 /// One way to do a collective.
@@ -88,8 +88,7 @@ pub trait Algorithm: Send + Sync {
 
     /// The largest group it can have: as many ranks as its kernels have room for.
     fn most_ranks(&self) -> u32 {
-        let is_wide = self.modules().iter().all(|module| module.wide.is_some());
-        (if is_wide { Width::Wide } else { Width::Narrow }).ranks() as u32
+        MAX_RANKS as u32
     }
 
     /// Bytes behind an input that its kernels may read: 0 unless they load whole vectors past the end, as allocators of frameworks let them.
@@ -201,8 +200,8 @@ impl Protocol {
 /// What a plan is made for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Target {
-    /// Which build of the kernels.
-    pub build: Build,
+    /// Whether kernels are launched that look up how long to lose at each [site](crate::machine::Site): cases that have a rank late inside a kernel need it.
+    pub stalls: bool,
     /// The most blocks of one rank that may wait for blocks of other ranks: they must all be resident at once.
     pub waiting_blocks: u32,
     /// How many calls of the algorithm its group has made before: what hosts pass as an epoch. Only plans of those that
@@ -213,9 +212,9 @@ pub struct Target {
 }
 
 impl Default for Target {
-    /// The first call, of the release build, on a device of its own.
+    /// The first call, without stalls, on a device of its own.
     fn default() -> Target {
-        Target { build: Build::Release, waiting_blocks: 128, call: 0, most_count: None }
+        Target { stalls: false, waiting_blocks: 128, call: 0, most_count: None }
     }
 }
 
@@ -225,43 +224,4 @@ const RENAMED: [(&str, &str); 1] = [("plain", "unregistered")];
 /// What the algorithm is called now that had a name before.
 pub fn renamed(then: &str) -> Option<&'static str> {
     RENAMED.iter().find(|(name, _)| *name == then).map(|(_, now)| *now)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::collective::{ReduceOp, Shape};
-
-    /// If this fails, a kernel of another crate that was compiled for 16 ranks is given addresses of more.
-    #[test]
-    fn kernels_without_a_wide_build_are_for_16_ranks() {
-        struct Narrow;
-        static MODULE: Module = Module::new("all_reduce/narrow", "");
-        impl Algorithm for Narrow {
-            fn collective(&self) -> Collective {
-                Collective::AllReduce
-            }
-            fn name(&self) -> &'static str {
-                "narrow"
-            }
-            fn modules(&self) -> Vec<&'static Module> {
-                vec![&MODULE]
-            }
-            fn contract(&self, _: &Call) -> Contract {
-                Contract::ORDERED
-            }
-            fn check_supported(&self, _: &Call) -> Result<(), String> {
-                Ok(())
-            }
-            fn workspace(&self, _: DType, _: u32, _: u64) -> Vec<BufferSpec> {
-                Vec::new()
-            }
-            fn plan(&self, _: &Call, _: &Target) -> Plan {
-                unreachable!("it is only asked what it supports")
-            }
-        }
-        let of = |world| Call::standalone(Shape::new(Collective::AllReduce, world, 8), DType::BF16, ReduceOp::Sum).unwrap().0;
-        assert_eq!(Narrow.supports(&of(16)), Ok(()));
-        assert_eq!(Narrow.supports(&of(17)).unwrap_err(), "narrow has 16 ranks at most, this call 17");
-    }
 }

@@ -7,7 +7,6 @@ use crate::{
     collective::{DType, ReduceOp},
     library::Library,
     modules::{Module, entries},
-    plan::Build,
 };
 
 /// A kernel with a planted bug.
@@ -24,8 +23,6 @@ pub struct Mutant {
     /// Whose cases it is judged on: the module's, or those of an algorithm that launches it as well, as `reduce_scatter/pull` does
     /// `all_reduce/one_shot`.
     pub shown_by: &'static str,
-    /// The build that it takes the place of.
-    pub build: Build,
     /// The element type that it is built for; it has no other entry.
     pub dtype: DType,
     /// The operator that it is built for.
@@ -72,20 +69,20 @@ impl Mutant {
     /// The kernels with this mutant in its module's place.
     pub fn library(&self, registry: &Registry) -> Library {
         let mut library = registry.library();
-        library.replace(self.module, self.build, self.ptx);
+        library.replace(self.module, self.ptx);
         library
     }
 
     /// The same with all entries of the module, of which the mutant has the one that shows it.
     pub fn library_with_all_entries(&self, registry: &Registry) -> Library {
-        let mut ptx = self.of(registry).ptx(self.build).unwrap_or_default().to_owned();
+        let mut ptx = self.of(registry).ptx.to_owned();
         for entry in entries(self.ptx) {
             if let (Some(own), Some(real)) = (text_of_entry(self.ptx, entry), text_of_entry(&ptx, entry)) {
                 ptx.replace_range(real, &self.ptx[own]);
             }
         }
         let mut library = registry.library();
-        library.replace(self.module, self.build, ptx);
+        library.replace(self.module, ptx);
         library
     }
 

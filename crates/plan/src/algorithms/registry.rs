@@ -225,7 +225,7 @@ impl Registry {
             if self.modules[..at].iter().any(|other| other.name == module.name) {
                 return Err(format!("there are two kernel modules `{}`", module.name));
             }
-            if modules::entries(module.release).next().is_none() {
+            if modules::entries(module.ptx).next().is_none() {
                 return Err(format!("kernel module `{}` has no entry point: is it PTX?", module.name));
             }
         }

@@ -1,6 +1,6 @@
 //! Kernel arguments as bytes, laid out as C lays them out: what launches copy from.
 
-use crate::plan::{Arg, MAX_RANKS, Region, TensorMap, Width};
+use crate::plan::{Arg, MAX_RANKS, Region, TensorMap};
 
 /// Arguments of one launch on one rank: their bytes, and where each top-level argument starts and how long it is.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -17,8 +17,6 @@ pub struct Addresses<'a> {
     pub own: &'a dyn Fn(&Region) -> u64,
     /// Addresses of a region on all ranks, null past the world size.
     pub of: &'a dyn Fn(&Region) -> [u64; MAX_RANKS],
-    /// How many of them the kernel takes.
-    pub width: Width,
     /// Address of memory of the rank that holds these bytes.
     pub memory: &'a dyn Fn(&[u8]) -> u64,
     /// Multicast address of a region, on a machine that has them.
@@ -108,7 +106,7 @@ fn align(bytes: &mut Vec<u8>, to: usize) {
 fn append(bytes: &mut Vec<u8>, arg: &Arg, addresses: &Addresses<'_>) {
     match arg {
         Arg::Address(region) => bytes.extend((addresses.own)(region).to_ne_bytes()),
-        Arg::Peers(region) => append_addresses(bytes, region, addresses.width.ranks(), addresses),
+        Arg::Peers(region) => append_addresses(bytes, region, MAX_RANKS, addresses),
         Arg::PeerArray { region, length } => append_addresses(bytes, region, *length as usize, addresses),
         Arg::AddressOf { region, rank } => bytes.extend((addresses.of)(region)[*rank as usize].to_ne_bytes()),
         Arg::Stride(region) => bytes.extend(stride(&(addresses.of)(region)).unwrap_or_default().to_ne_bytes()),
@@ -188,10 +186,6 @@ mod tests {
     use super::*;
 
     fn lay_out(args: &[Arg]) -> Arguments {
-        lay_out_for(Width::Narrow, args)
-    }
-
-    fn lay_out_for(width: Width, args: &[Arg]) -> Arguments {
         let of = |region: &Region| -> [u64; MAX_RANKS] {
             std::array::from_fn(|rank| if rank < 2 { 0x1000 * (rank as u64 + 1) + region.offset } else { 0 })
         };
@@ -201,7 +195,6 @@ mod tests {
             &Addresses {
                 own: &|region| of(region)[1],
                 of: &of,
-                width,
                 memory: &memory,
                 multicast: &multicast,
                 tensor_map: &|map| [map.region.offset; 16],
@@ -217,25 +210,23 @@ mod tests {
     #[test]
     fn the_sync_struct_is_as_signals_cuh_declares_it() {
         let sync = Arg::Struct(vec![
-            Arg::Peers(region(0)),
+            Arg::U32(1),
+            Arg::U32(2),
             Arg::Address(region(0x10)),
             Arg::Address(region(0x20)),
             Arg::Address(region(0x30)),
             Arg::WaitLimit,
-            Arg::U32(1),
-            Arg::U32(2),
+            Arg::Peers(region(0)),
         ]);
         let laid_out = lay_out(&[sync]);
-        assert_eq!(laid_out.sizes().collect::<Vec<_>>(), [168]);
-        assert_eq!(laid_out.words[..3], [0x1000, 0x2000, 0]);
-        assert_eq!(laid_out.words[16..20], [0x2010, 0x2020, 0x2030, 77]);
-        assert_eq!(laid_out.parts().next().unwrap()[160..], [1, 0, 0, 0, 2, 0, 0, 0]);
+        assert_eq!(laid_out.sizes().collect::<Vec<_>>(), [40 + 8 * MAX_RANKS]);
+        assert_eq!(laid_out.words[..8], [1 | 2 << 32, 0x2010, 0x2020, 0x2030, 77, 0x1000, 0x2000, 0]);
     }
 
-    /// If this fails, a wide kernel takes addresses of a group's last ranks for its epochs.
+    /// If this fails, a kernel takes an argument behind its peers' addresses for one of these.
     #[test]
-    fn wide_kernels_take_the_addresses_of_72_ranks() {
-        let laid_out = lay_out_for(Width::Wide, &[Arg::Peers(region(0)), Arg::PeerArray { region: region(8), length: 3 }, Arg::U32(1)]);
+    fn kernels_take_the_addresses_of_72_ranks() {
+        let laid_out = lay_out(&[Arg::Peers(region(0)), Arg::PeerArray { region: region(8), length: 3 }, Arg::U32(1)]);
         assert_eq!(laid_out.parts, [(0, 576), (576, 24), (600, 4)]);
         assert_eq!(laid_out.words[..3], [0x1000, 0x2000, 0]);
     }

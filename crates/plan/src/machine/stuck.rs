@@ -4,7 +4,7 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-use crate::plan::{Width, first_of_node};
+use crate::plan::{MAX_RANKS, first_of_node};
 
 /// Byte offset of the first entry of a stuck report; entries of 16 bytes follow, one for each (block, peer).
 pub const STUCK_ENTRIES: usize = 64;
@@ -76,7 +76,7 @@ impl fmt::Display for Stuck {
 /// Reads what rank `rank` of a group left in the report `name`. Entries that no wait wrote are passed over.
 pub fn decode_stuck_report(name: &str, rank: usize, (world, nodes): (usize, usize), bytes: &[u8]) -> Vec<Stuck> {
     // Kernels know the ranks of their node.
-    let (row, first) = (Width::of(world / nodes).ranks(), first_of_node(rank, world, nodes));
+    let first = first_of_node(rank, world, nodes);
     let word = |at: usize| u32::from_le_bytes(bytes[at..at + 4].try_into().expect("four bytes"));
     if bytes.len() < STUCK_ENTRIES || word(0) == 0 {
         return Vec::new();
@@ -86,7 +86,7 @@ pub fn decode_stuck_report(name: &str, rank: usize, (world, nodes): (usize, usiz
             let at = STUCK_ENTRIES + 16 * entry;
             let site = Site::ALL.into_iter().find(|&s| s as u32 == word(at))?;
             let (want, saw) = (word(at + 4), word(at + 8));
-            Some(Stuck { report: name.into(), rank, peer: first + entry % row, block: entry / row, site, want, saw })
+            Some(Stuck { report: name.into(), rank, peer: first + entry % MAX_RANKS, block: entry / MAX_RANKS, site, want, saw })
         })
         .collect()
 }
@@ -97,11 +97,11 @@ mod tests {
 
     #[test]
     fn decodes_what_a_kernel_wrote() {
-        for (group, row) in [((8, 1), 16), ((16, 1), 16), ((17, 1), 72), ((72, 1), 72), ((32, 2), 16)] {
-            let mut bytes = vec![0; STUCK_ENTRIES + 16 * 2 * row];
+        for group in [(8, 1), (16, 1), (17, 1), (72, 1), (32, 2)] {
+            let mut bytes = vec![0; STUCK_ENTRIES + 16 * 2 * MAX_RANKS];
             assert_eq!(decode_stuck_report("two_shot.stuck", 3, group, &bytes), []);
             bytes[0] = 1;
-            let at = STUCK_ENTRIES + 16 * (row + 5);
+            let at = STUCK_ENTRIES + 16 * (MAX_RANKS + 5);
             for (i, value) in [3u32, 18, 17, 0].into_iter().enumerate() {
                 bytes[at + 4 * i..at + 4 * i + 4].copy_from_slice(&value.to_le_bytes());
             }

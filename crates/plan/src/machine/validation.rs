@@ -11,7 +11,7 @@ use crate::{
     collective::Collective,
     device::DeviceModel,
     library::Library,
-    plan::{Arg, Launch, MAX_RANKS, MAX_SIDES, NcclCall, Op, Plan, Region, Script, Step, Width, first_of_node},
+    plan::{Arg, Launch, MAX_RANKS, MAX_SIDES, NcclCall, Op, Plan, Region, Script, Step, first_of_node},
 };
 
 /// The most shared memory that a block can have on any device, in bytes.
@@ -308,7 +308,7 @@ fn check_op(op: &Op, rank: usize, group: &impl Members, library: &Library) -> Re
             if *dynamic_shared > MOST_SHARED {
                 return Err(format!("launch of `{entry}` with {dynamic_shared} bytes of dynamic shared memory: at most {MOST_SHARED}"));
             }
-            launch.values().try_for_each(|arg| check_arg(arg, launch.build.width(), rank, group, &known))
+            launch.values().try_for_each(|arg| check_arg(arg, rank, group, &known))
         }
         Op::Copy { from, to, to_rank } => {
             known(from)?;
@@ -381,16 +381,10 @@ fn is_word(op: &Op, region: &Region) -> Result<(), String> {
     Ok(())
 }
 
-fn check_arg(
-    arg: &Arg,
-    room: Width,
-    rank: usize,
-    group: &impl Members,
-    known: &impl Fn(&Region) -> Result<(), String>,
-) -> Result<(), String> {
+fn check_arg(arg: &Arg, rank: usize, group: &impl Members, known: &impl Fn(&Region) -> Result<(), String>) -> Result<(), String> {
     match arg {
         Arg::Struct(fields) | Arg::InMemory(fields) => {
-            return fields.iter().try_for_each(|field| check_arg(field, room, rank, group, known));
+            return fields.iter().try_for_each(|field| check_arg(field, rank, group, known));
         }
         Arg::TensorMap(map) => {
             known(&map.region)?;
@@ -404,10 +398,6 @@ fn check_arg(
         return Err(format!("peers' addresses of {region}: the buffer is local to each rank"));
     }
     match arg {
-        Arg::Peers(_) if group.node_world() > room.ranks() => {
-            let (room, there) = (room.ranks(), group.node_world());
-            Err(format!("peers' addresses of {region}: this build has room for {room} ranks, the group has {there}"))
-        }
         Arg::PeerArray { length, .. } if !(1..=MAX_RANKS).contains(&(*length as usize)) => {
             Err(format!("{length} peers' addresses of {region}: 1 to {MAX_RANKS} fit"))
         }
@@ -427,7 +417,7 @@ mod tests {
     use crate::{
         collective::{DType, ReduceOp},
         modules::Module,
-        plan::{BufferSpec, Build, Departure, Parts, RankCall, Role, TensorMap},
+        plan::{BufferSpec, Departure, Parts, RankCall, Role, TensorMap},
     };
     use rstest::rstest;
 
@@ -466,12 +456,11 @@ mod tests {
     }
 
     fn launch(entry: &str, grid: u32, args: Vec<Arg>) -> Op {
-        let (module, build) = ("all_reduce/two_shot".into(), Build::Release);
+        let module = "all_reduce/two_shot".into();
         let (grid, block, dynamic_shared, waits_for_peers) = (grid.into(), 512.into(), 0, true);
         Op::Launch(Launch {
             module,
             entry: entry.into(),
-            build,
             grid,
             block,
             cluster: None,

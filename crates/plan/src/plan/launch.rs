@@ -15,8 +15,6 @@ pub struct Launch {
     pub module: String,
     /// Entry point.
     pub entry: String,
-    /// Which of the module's builds.
-    pub build: Build,
     /// Blocks.
     pub grid: Dim3,
     /// Threads of a block.
@@ -69,70 +67,13 @@ impl Launch {
     }
 }
 
-/// How a kernel module was compiled.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Build {
-    /// What ships.
-    #[default]
-    Release,
-    /// With hooks that can lose time at each synchronisation site.
-    Checked,
-    /// What ships for groups of more than [`MAX_WORLD`](super::MAX_WORLD) ranks: the same source with room for the addresses of more.
-    Wide,
-}
-
-impl Build {
-    /// Every build.
-    pub const ALL: [Build; 3] = [Build::Release, Build::Checked, Build::Wide];
-
-    /// How many ranks its kernels have room for.
-    pub const fn width(self) -> Width {
-        match self {
-            Build::Release | Build::Checked => Width::Narrow,
-            Build::Wide => Width::Wide,
-        }
-    }
-
-    /// This build where it has room for `world` ranks, else the wide one, which has no hooks.
-    #[must_use]
-    pub const fn for_world(self, world: u32) -> Build {
-        if world as usize <= self.width().ranks() { self } else { Build::Wide }
-    }
-}
-
-/// How many ranks a build of kernels has room for: addresses in its arguments, and words in each row of signal pads and stuck reports. `MAX_WORLD` of
-/// kernels/common/types.cuh.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Width {
-    /// 16 ranks: addresses of all of them stay few constants.
-    Narrow,
-    /// 72 ranks: the GPUs of an NVLink domain.
-    Wide,
-}
-
-impl Width {
-    /// The width of the kernels that a group of `world` ranks runs.
-    pub const fn of(world: usize) -> Width {
-        if world <= Width::Narrow.ranks() { Width::Narrow } else { Width::Wide }
-    }
-
-    /// The most ranks.
-    pub const fn ranks(self) -> usize {
-        match self {
-            Width::Narrow => 16,
-            Width::Wide => 72,
-        }
-    }
-}
-
 /// A kernel argument.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Arg {
     /// Address of this rank's region: 8 bytes.
     Address(Region),
-    /// Addresses of a region on every rank of the node, by value: 8 bytes for each that the build has [room](Width) for, null past their number.
+    /// Addresses of a region on every rank of the node, by value: 8 bytes for each of [`MAX_RANKS`], null past their number.
     Peers(Region),
     /// Addresses of a region on the first `length` ranks of the node, by value: `length` x 8 bytes, null past their number.
     PeerArray {
@@ -244,16 +185,11 @@ impl fmt::Display for Dim3 {
 
 impl fmt::Display for Launch {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Launch { entry, build, grid, block, cluster, dynamic_shared, programmatic, variables, args, .. } = self;
-        let of_build = match build {
-            Build::Release => "",
-            Build::Checked => " (checked)",
-            Build::Wide => " (wide)",
-        };
+        let Launch { entry, grid, block, cluster, dynamic_shared, programmatic, variables, args, .. } = self;
         let shared = if *dynamic_shared > 0 { format!(", {dynamic_shared}") } else { String::new() };
         let cluster = cluster.map(|cluster| format!(", clusters of {cluster}")).unwrap_or_default();
         let programmatic = if *programmatic { ", programmatic" } else { "" };
-        write!(f, "launch {entry}{of_build}<<<{grid}, {block}{shared}{cluster}{programmatic}>>>(")?;
+        write!(f, "launch {entry}<<<{grid}, {block}{shared}{cluster}{programmatic}>>>(")?;
         write_args(f, args)?;
         f.write_str(")")?;
         for ModuleVariable { name, value } in variables {

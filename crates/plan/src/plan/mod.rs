@@ -16,7 +16,7 @@ use std::{collections::HashMap, fmt};
 use serde::{Deserialize, Serialize};
 
 pub use call::{Call, CallError, Parts, RankCall};
-pub use launch::{Arg, Build, Dim3, Launch, ModuleVariable, Width};
+pub use launch::{Arg, Dim3, Launch, ModuleVariable};
 pub use matmul::{MatmulCall, Operands};
 pub use region::{BufferSpec, Fill, Region, Role};
 pub use script::{Departure, Script, Step};
@@ -24,11 +24,11 @@ pub use script::{Departure, Script, Step};
 pub use tensor_map::{Edge, edges};
 pub use tensor_map::{Outside, TensorMap};
 
-/// The most ranks of a group: an NVLink domain of 72 GPUs.
-pub const MAX_RANKS: usize = Width::Wide.ranks();
+/// The most ranks of a group: an NVLink domain of 72 GPUs. Kernels have room for the addresses of as many: `MAX_RANKS` of kernels/common/types.cuh.
+pub const MAX_RANKS: usize = 72;
 
-/// The most ranks that kernels address in the builds for GPUs of one host.
-pub const MAX_WORLD: usize = Width::Narrow.ranks();
+/// The most ranks on the GPUs of one host.
+pub const MAX_WORLD: usize = 16;
 
 /// Side streams of a plan at most.
 pub const MAX_SIDES: usize = 3;
@@ -114,9 +114,9 @@ impl Plan {
         (0..self.world()).flat_map(|rank| self.operations(rank)).any(waits)
     }
 
-    /// The kernel modules that it launches, with their builds, as often as it does.
-    pub fn modules(&self) -> impl Iterator<Item = (String, Build)> {
-        let launched = |op: &Op| if let Op::Launch(launch) = op { Some((launch.module.clone(), launch.build)) } else { None };
+    /// The kernel modules that it launches, as often as it does.
+    pub fn modules(&self) -> impl Iterator<Item = String> {
+        let launched = |op: &Op| if let Op::Launch(launch) = op { Some(launch.module.clone()) } else { None };
         (0..self.world()).flat_map(|rank| self.operations(rank)).filter_map(launched)
     }
 

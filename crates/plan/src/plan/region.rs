@@ -47,7 +47,7 @@ pub enum Role {
     State,
     /// Where a wait that gave up says so (`machine::stuck`), zero when the group opens.
     StuckReport,
-    /// Nanoseconds to lose at each synchronisation site of a checked build, zero when the group opens.
+    /// Nanoseconds to lose at each synchronisation site of a plan with [stalls](crate::algorithms::Target::stalls), zero when the group opens.
     Stalls,
 }
 

@@ -129,7 +129,7 @@ fn cases(from: Source<'_>, foreign: &Foreign, peered: &[bool], most: usize, seed
                 if foreign.numbers_calls() {
                     case.graph = Graph { replays: 0, ..Graph::default() };
                 }
-                // Only a checked build of our own kernels can be late inside.
+                // Only kernels that use our headers can be late inside.
                 case.skew = case.skew.map(|skew| Skew { site: None, ..skew });
                 cases.push(as_supported(from, case));
             }

@@ -1,4 +1,4 @@
-//! What the lists have of more ranks than a host has GPUs: up to those of an NVLink domain, whose kernels are [wide builds](Build::Wide).
+//! What the lists have of more ranks than a host has GPUs: up to those of an NVLink domain.
 
 use super::{
     super::{
@@ -7,15 +7,13 @@ use super::{
     },
     Choice, Source, modest_counts, supported,
 };
-#[cfg(doc)]
-use passmuster_plan::plan::Build;
 use passmuster_plan::{
     algorithms::Algorithm,
     collective::{Collective, DType, ReduceOp, Shape},
     plan::{Call, MAX_RANKS, MAX_WORLD},
 };
 
-/// More ranks than a host has GPUs: the first number beyond, the first that a wide build is for, and on to the most.
+/// More ranks than a host has GPUs: the first number beyond, the first that is more than GPUs are tested with, and on to the most.
 const WORLDS: [u32; 5] = [9, MAX_WORLD as u32 + 1, 32, 64, LARGEST];
 
 /// The most ranks of a group.
@@ -34,7 +32,7 @@ fn choice(seed: u64) -> Choice {
     Choice::of_seed(seed ^ 0x776f_726c_6473)
 }
 
-/// Some algorithms of each kind at the first world of wide builds, and the largest: a call or two each.
+/// Some algorithms of each kind at 17 ranks and at the most: a call or two each.
 pub(super) fn smoke(seed: u64) -> Vec<CollectiveCase> {
     let mut choice = choice(seed);
     let of = [

@@ -19,7 +19,7 @@ use passmuster_plan::{
     collective::{Collective, DType, ReduceOp},
     library::Library,
     modules::{Calls, Module},
-    plan::{Build, Launch, MAX_WORLD},
+    plan::{Launch, MAX_RANKS},
 };
 
 /// What a rule does to a place.
@@ -114,7 +114,7 @@ impl Derived {
 
     /// These kernels with this mutant in its module's place.
     pub fn among(&self, mut library: Library) -> Library {
-        library.replace(&self.module, Build::Release, self.ptx.clone());
+        library.replace(&self.module, self.ptx.clone());
         library
     }
 
@@ -184,9 +184,9 @@ pub fn sync_cases(registry: &Registry, module: &Module) -> Vec<CollectiveCase> {
     ids.iter().map(|id| id.parse().expect("an id of this module's own")).collect()
 }
 
-/// Every module that synchronises, which those with a checked build are, and the entry that its mutants are made of.
+/// Every module that synchronises, and the entry that its mutants are made of.
 pub fn subjects(registry: &Registry) -> impl Iterator<Item = (&'static Module, String)> {
-    let synchronise = registry.modules().iter().copied().filter(|module| module.checked.is_some());
+    let synchronise = registry.modules().iter().copied().filter(|module| module.has_sites);
     synchronise.map(|module| (module, entry(module, module.mutants.dtype, operator(registry, module))))
 }
 
@@ -201,7 +201,7 @@ pub fn cases_of_product(registry: &Registry, half: TensorParallelFusion, module:
     let of = |name| product_cases(registry, half, name, DType::BF16, true);
     let mut cases: Vec<ProductCase> = registry.products(half).flat_map(|algorithm| of(algorithm.name())).collect();
     let blocks = Target::default().waiting_blocks;
-    cases.retain(|case| Case::from(case.clone()).modules(registry, blocks).iter().any(|(name, _)| name == module));
+    cases.retain(|case| Case::from(case.clone()).modules(registry, blocks).contains(module));
     // The quick ones first, of each algorithm.
     cases.sort_by_key(|case| (case.product.depth > 1000, case.world));
     cases
@@ -215,14 +215,14 @@ pub fn derived(registry: &Registry) -> Vec<Derived> {
 /// Those of the modules that a name is wanted of.
 pub fn derived_of(registry: &Registry, is_wanted: impl Fn(&str) -> bool) -> Vec<Derived> {
     let wanted = subjects(registry).chain(subjects_of_products(registry)).filter(|(module, _)| is_wanted(module.name));
-    wanted.flat_map(|(module, entry)| derive(module.name.into(), kernel(module.name), module.release, &entry)).collect()
+    wanted.flat_map(|(module, entry)| derive(module.name.into(), kernel(module.name), module.ptx, &entry)).collect()
 }
 
 /// The mutants of a kernel from elsewhere: of each entry that its launches name. `library` has its modules.
 ///
 /// ```
 /// use passmuster_harness::conformance::mutants;
-/// use passmuster_plan::{algorithms::Foreign, library::Library, plan::Build};
+/// use passmuster_plan::{algorithms::Foreign, library::Library};
 /// let text = r#"
 /// name = "waits"
 /// collective = "all_reduce"
@@ -235,7 +235,7 @@ pub fn derived_of(registry: &Registry, is_wanted: impl Fn(&str) -> bool) -> Vec<
 /// let ptx = ".version 8.0\n.target sm_80\n.address_size 64\n.visible .entry waits()\n{\n\tbar.sync 0;\n\tret;\n}\n";
 /// let foreign = Foreign::read(text, None)?;
 /// let mut library = Library::default();
-/// library.replace("foreign/waits", Build::Release, ptx);
+/// library.replace("foreign/waits", ptx);
 /// let mutants = mutants::of_foreign(&foreign, &library);
 /// assert_eq!(mutants[0].name, "waits/L3 bar.sync dropped");
 /// # Ok::<(), Box<dyn std::error::Error>>(())
@@ -243,7 +243,7 @@ pub fn derived_of(registry: &Registry, is_wanted: impl Fn(&str) -> bool) -> Vec<
 pub fn of_foreign(foreign: &Foreign, library: &Library) -> Vec<Derived> {
     let launches = foreign.samples();
     let of_launch = |launch: &Launch| {
-        let Ok(ptx) = library.ptx(&launch.module, launch.build) else { return Vec::new() };
+        let Ok(ptx) = library.ptx(&launch.module) else { return Vec::new() };
         let kernel = match &launches[..] {
             [_] => foreign.name().to_owned(),
             _ => format!("{}/{}", foreign.name(), launch.entry),
@@ -482,7 +482,7 @@ impl Rules<'_, '_> {
         let Some(offset) = offset else { return };
         let next = match found.has("v4") {
             true => [(LINE, "line"), (ROW, "rank")],
-            false => [(4, "rank"), (4 * MAX_WORLD as i64, "block")],
+            false => [(4, "rank"), (4 * MAX_RANKS as i64, "block")],
         };
         for (bytes, whose) in next {
             let text = self.entry.lines[line].trim().replace(&format!("[{address}]"), &format!("[{register}+{}]", offset + bytes));
@@ -563,8 +563,8 @@ mod tests {
     fn every_mutant_differs_from_its_kernel_in_its_line() {
         // Some of the modules have all rules.
         for (module, entry) in subjects(&REGISTRY).step_by(8).chain(subjects_of_products(&REGISTRY).take(1)) {
-            let unchanged = EntryText::of(module.release, &entry).unwrap().with(|_, line, into| *into += &format!("{line}\n"));
-            for mutant in derive(module.name.into(), module.name, module.release, &entry) {
+            let unchanged = EntryText::of(module.ptx, &entry).unwrap().with(|_, line, into| *into += &format!("{line}\n"));
+            for mutant in derive(module.name.into(), module.name, module.ptx, &entry) {
                 assert_ne!(mutant.ptx, unchanged, "{}", mutant.name);
                 assert_ne!(mutant.original, mutant.mutated, "{}", mutant.name);
                 assert!(unchanged.contains(&mutant.original), "{}", mutant.name);
@@ -576,7 +576,7 @@ mod tests {
     #[test]
     fn sites_are_what_they_were_after_an_edit_elsewhere() {
         let (module, entry) = subjects(&REGISTRY).next().unwrap();
-        let ptx = module.release;
+        let ptx = module.ptx;
         let start = ptx.find(&format!(".entry {entry}(")).unwrap();
         let body = start + ptx[start..].find("\n{\n").unwrap() + 3;
         let edited = format!("{}mov.u32 %r1, 1;\n{}", &ptx[..body], &ptx[body..]);

@@ -101,7 +101,7 @@ impl ProductCase {
             return Err(format!("rank {rank} of {}: ranks are 0 to {}", self.world, self.world - 1));
         }
         if let Some(site) = self.skew.and_then(|skew| skew.site) {
-            return Err(format!("skew at {}: products have no checked build, a rank is late on its host", site.name()));
+            return Err(format!("skew at {}: a product is late on its host only", site.name()));
         }
         if let Some(fault) = self.fault.filter(|fault| !matches!(fault, Fault::Absent(_))) {
             return Err(format!("fault={fault}: of products expected absent@rRANK"));
@@ -268,7 +268,7 @@ mod tests {
         "all_gather_matmul/pull",
         "bf16,nk",
         "w=2:rows=8:columns=8:depth=8:skew=r1+9us@end",
-        "skew at end: products have no checked build"
+        "skew at end: a product is late on its host only"
     )]
     #[case(
         "all_gather_matmul/pull",

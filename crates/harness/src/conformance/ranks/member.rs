@@ -12,7 +12,7 @@ use passmuster_bootstrap::{
 use passmuster_plan::{
     library::Library,
     machine::{Machine, MachineError},
-    plan::{Build, Script},
+    plan::Script,
 };
 
 use super::{
@@ -116,7 +116,7 @@ struct Kernels<'a> {
     all: String,
     library: &'a Library,
     /// Of those that were launched, as records have them.
-    known: BTreeMap<(String, Build), Vec<(String, String)>>,
+    known: BTreeMap<String, Vec<(String, String)>>,
 }
 
 /// Compares with the other ranks what all are about to run.
@@ -148,7 +148,7 @@ fn descriptor(script: &Script, kernels: &mut Kernels<'_>) -> Vec<(String, String
     }
     fields.push(("steps".to_owned(), script.steps.len().to_string()));
     fields.push(("PTX".into(), kernels.all.clone()));
-    let modules: BTreeSet<(String, Build)> = script.plans().flat_map(|plan| plan.modules()).collect();
+    let modules: BTreeSet<String> = script.plans().flat_map(|plan| plan.modules()).collect();
     for module in modules {
         let hashes = || kernels.library.hashes(&BTreeSet::from([module.clone()])).into_iter().collect();
         let hashes = kernels.known.entry(module.clone()).or_insert_with(hashes);

@@ -9,7 +9,7 @@ use serde::Serialize;
 
 use super::Source;
 use crate::conformance::{Case, Status, Verdict};
-use passmuster_plan::{algorithms::Registry, library::Library, modules::module_of, plan::Build};
+use passmuster_plan::{algorithms::Registry, library::Library};
 
 /// Whether the kernels that a record rests on are still what they were.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
@@ -42,11 +42,16 @@ impl Freshness {
 }
 
 /// The kernel modules that a verdict rests on: what its case launches, if it ran. None where there is no such case any more.
-pub fn modules_of(registry: &Registry, verdict: &Verdict, waiting_blocks: u32) -> Option<BTreeSet<(String, Build)>> {
+pub fn modules_of(registry: &Registry, verdict: &Verdict, waiting_blocks: u32) -> Option<BTreeSet<String>> {
     if matches!(verdict.status, Status::NotSupported | Status::NotRun) {
         return Some(BTreeSet::new());
     }
     Some(Case::resolve(&verdict.case, registry).ok()?.modules(registry, waiting_blocks))
+}
+
+/// The module of a name in a record, whether it is of a text with stalls or, in old records, of one of several builds: `all_reduce/push.checked`.
+fn module_of(name: &str) -> &str {
+    name.split('.').next().unwrap_or(name)
 }
 
 /// A part of a document that was made from records.
@@ -98,7 +103,7 @@ pub fn comment<'n>(records: impl IntoIterator<Item = &'n String>) -> String {
 impl Quote {
     /// The kernels that have changed since any of its records, by `changed`: what has changed since the record of a name.
     pub fn changed(&self, changed: &BTreeMap<String, Vec<String>>) -> BTreeSet<String> {
-        self.records.iter().filter_map(|name| changed.get(name)).flatten().map(|file| module_of(file).to_owned()).collect()
+        self.records.iter().filter_map(|name| changed.get(name)).flatten().map(|name| module_of(name).to_owned()).collect()
     }
 
     /// Whether it says of exactly these kernels that they have changed.
@@ -184,11 +189,11 @@ mod tests {
     #[test]
     fn a_record_is_stale_when_a_kernel_that_it_ran_has_changed() {
         let modules = hashes_of("all_reduce/two_shot:bf16,sum:w=2:n=40:skew=r1+20us@end");
-        assert_eq!(modules.keys().collect::<Vec<_>>(), ["all_reduce/two_shot.checked", "conformance/fill"]);
+        assert_eq!(modules.keys().collect::<Vec<_>>(), ["all_reduce/two_shot.stalls", "conformance/fill"]);
         assert_eq!(freshness("validate", &source(modules.clone())), Freshness::Fresh);
         let mut other = modules.clone();
-        other.insert("all_reduce/two_shot.checked".into(), code_hash("another"));
-        assert_eq!(freshness("validate", &source(other)), Freshness::Stale(vec!["all_reduce/two_shot.checked".into()]));
+        other.insert("all_reduce/two_shot.stalls".into(), code_hash("another"));
+        assert_eq!(freshness("validate", &source(other)), Freshness::Stale(vec!["all_reduce/two_shot.stalls".into()]));
         let mut from_elsewhere = modules.clone();
         from_elsewhere.insert("foreign/mine/kernel.ptx".into(), code_hash("mine"));
         assert_eq!(freshness("test-gpu", &source(from_elsewhere)), Freshness::Fresh);
@@ -199,17 +204,15 @@ mod tests {
         assert_eq!(freshness("ledger", &source(BTreeMap::new())), Freshness::Fresh);
     }
 
-    /// If this fails, the release and the checked build of a module, or two modules, are taken for each other.
+    /// If this fails, two modules, or a module with stalls and the one without, are taken for each other.
     #[test]
-    fn every_build_has_a_hash_of_its_own() {
-        let all: BTreeSet<(String, Build)> =
-            REGISTRY.modules().iter().flat_map(|of| [Build::Release, Build::Checked].map(|build| (of.name.to_owned(), build))).collect();
+    fn every_text_has_a_hash_of_its_own() {
+        let all: BTreeSet<String> = REGISTRY.modules().iter().flat_map(|of| [of.name.to_owned(), of.name_with_stalls()]).collect();
         let hashes = REGISTRY.library().hashes(&all);
-        let builds: usize = REGISTRY.modules().iter().map(|of| 1 + usize::from(of.checked.is_some())).sum();
-        assert_eq!(hashes.len(), builds);
-        assert_eq!(hashes.values().collect::<BTreeSet<_>>().len(), builds);
+        assert_eq!(hashes.len(), all.len());
+        assert_eq!(hashes.values().collect::<BTreeSet<_>>().len(), all.len());
         let mut library = REGISTRY.library();
-        library.replace("all_reduce/push", Build::Release, "another");
+        library.replace("all_reduce/push", "another");
         assert_ne!(library.hashes(&all)["all_reduce/push"], hashes["all_reduce/push"]);
     }
 
@@ -217,7 +220,7 @@ mod tests {
     fn what_did_not_run_rests_on_nothing() {
         let verdict = |status| Verdict::without_checks("all_reduce/push:f32,sum:w=2:n=4", status, "");
         assert_eq!(modules_of(&REGISTRY, &verdict(Status::NotSupported), 16), Some(BTreeSet::new()));
-        assert!(modules_of(&REGISTRY, &verdict(Status::Fail), 16).unwrap().contains(&("all_reduce/push".to_owned(), Build::Release)));
+        assert!(modules_of(&REGISTRY, &verdict(Status::Fail), 16).unwrap().contains("all_reduce/push"));
         assert_eq!(modules_of(&REGISTRY, &Verdict::without_checks("all_reduce/forgotten:f32,sum:w=2:n=4", Status::Pass, ""), 16), None);
     }
 

@@ -8,7 +8,7 @@ use super::{
 };
 use crate::{
     collective::DType,
-    plan::{Arg, BufferSpec, Call, ModuleVariable, Outside, Region, Role, TensorMap, Width},
+    plan::{Arg, BufferSpec, Call, MAX_RANKS, ModuleVariable, Outside, Region, Role, TensorMap},
 };
 
 /// The most values that one repetition stands for: arguments of a launch, steps of a call.
@@ -351,10 +351,7 @@ impl Kind {
                 Arg::AddressOf { region: context.region_of(part, rank)?, rank }
             }
             Kind::Peers(part, length) => context.peers(part, length.unwrap_or(context.call.world()))?,
-            Kind::PeerTable(part) => {
-                let room = Width::of(context.call.world() as usize).ranks() as u32;
-                Arg::InMemory(vec![context.peers(part, room)?])
-            }
+            Kind::PeerTable(part) => Arg::InMemory(vec![context.peers(part, MAX_RANKS as u32)?]),
             Kind::Multicast(part) => Arg::Multicast(context.region(part)?),
             Kind::Stride(part) => Arg::Stride(context.region(part)?),
             &Kind::ShiftedStride { ref part, shift, bytes } => Arg::ShiftedStride { region: context.region(part)?, shift, bytes },

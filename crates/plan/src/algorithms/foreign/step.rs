@@ -5,7 +5,7 @@ use super::{
     expression::Word,
     names::Names,
 };
-use crate::plan::{Build, Dim3, Launch, Op, Region};
+use crate::plan::{Dim3, Launch, Op, Region};
 
 /// The most blocks of a launch along x, as on any device.
 const MOST_GRID: u64 = (1 << 31) - 1;
@@ -113,11 +113,9 @@ impl LaunchSpec {
         let arguments = argument::made(&self.arguments, &Context { values, ..*context })?;
         let variables = context.variables.iter().map(|variable| variable.made(context)).collect::<Result<_, _>>()?;
         let LaunchSpec { waits_for_peers, programmatic, registers, .. } = *self;
-        let build = Build::Release;
         Ok(Launch {
             module,
             entry,
-            build,
             grid,
             block,
             cluster,
