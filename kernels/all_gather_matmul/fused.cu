@@ -23,8 +23,7 @@
 #include "../matmul/pullers.cuh"
 
 enum : u32 {
-    SLICE_BYTES = 2048,  // of a row of A
-    PACKS = 8,           // that a lane has under way
+    PACKS = 8,  // that a lane has under way
     PIECE_ROWS = PACKS * 32 * 16 / SLICE_BYTES,
     STAGES_OF_SLICE = SLICE_BYTES / 128,
 };

@@ -1,13 +1,7 @@
 // Any: reductions of the types, and with the operators, that have no entry of their own. One entry a kernel does them all.
 //
 // To a kernel, elements of Any are bytes: it counts bytes, and where packs and lines begin, what is moved and which thread does it does not depend on
-// the type. Only where elements are combined it is looked at what they are. In place of `average` such an entry takes `how`:
-//
-//   bit 0         whether the sum is divided by the world size
-//   bits 4 to 5   the operator, and
-//   bits 8 to 11  the type, by their numbers in dtypes.cuh
-//
-// crates/plan/src/algorithms/reduction.rs mirrors it.
+// the type. Only where elements are combined it is looked at what they are. In place of `average` such an entry takes `how` (abi.cuh).
 #pragma once
 #include "reduce.cuh"
 
@@ -15,7 +9,7 @@ struct Any {
     using Stored = u8;
 };
 
-__device__ __forceinline__ u32 log_size(u32 how) { return how >> 8 & 3; }
+__device__ __forceinline__ u32 log_size(u32 how) { return how >> TYPE_BITS & 3; }
 
 template <>
 __device__ __forceinline__ u64 units<Any, u64>(u64 count, u32 how) { return count << log_size(how); }
@@ -55,8 +49,8 @@ struct RuntimeOp {
 // What f gives for the type, and for what combines accumulators of it.
 template <typename F>
 __device__ __forceinline__ auto with_reduction(u32 how, const F& f) {
-    RuntimeOp chosen{how >> 4 & 3};
-    switch (how >> 8 & 15) {
+    RuntimeOp chosen{how >> OPERATOR_BITS & 3};
+    switch (how >> TYPE_BITS & 15) {
 #define OTHER(T) \
     case TYPE_##T: return f(T{}, chosen);
 #define COMMON(T) \
@@ -90,7 +84,7 @@ __device__ __forceinline__ A wrapped(A a) { return T::widen(T::narrow(a)); }
 
 template <typename T>
 __device__ __forceinline__ typename T::Stored finish(typename T::Acc acc, u32 world, u32 how) {
-    return T::narrow(how & 1 ? divide(wrapped<T>(acc), world) : acc);
+    return T::narrow(how & AVERAGE ? divide(wrapped<T>(acc), world) : acc);
 }
 
 template <typename T, u32 N>

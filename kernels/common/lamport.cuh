@@ -37,9 +37,6 @@
 // KEY is the largest i32, and the f32 that GPUs make of what is no number: a message of nothing else takes three times the bytes.
 enum : u32 { KEY = 0x7fffffff, EMPTY = 0, ESCAPED = 1 };
 
-// Tiles of a chunk. Mirrored by crates/kernels/src/lamport.rs.
-enum : u32 { CHUNK = 8 };
-
 // The entry `any` has a code of all types and operators, which takes the registers of fewer threads.
 template <typename T>
 constexpr bool HAS_OWN_ENTRY = true;

@@ -32,7 +32,7 @@
 
 // Elements of T in one line.
 template <typename T>
-constexpr u32 LINE_LANES = 8 / sizeof(typename T::Stored);
+constexpr u32 LINE_LANES = LINE_BYTES / sizeof(typename T::Stored);
 
 // Lines of so many elements.
 template <typename T>
@@ -40,8 +40,8 @@ __device__ __forceinline__ u32 lines_of(u32 elements) {
     return (elements + LINE_LANES<T> - 1) / LINE_LANES<T>;
 }
 
-// Lines of one tile. Mirrored by crates/kernels/src/lines.rs.
-enum : u32 { TILE = 32, ROW = TILE * sizeof(Pack) };
+// Bytes of a tile's lines.
+enum : u32 { ROW = TILE * sizeof(Pack) };
 
 // Byte offset in a pad of the slot of `line` for source 0; those of the next sources follow at distances of ROW.
 __device__ __forceinline__ u64 line_slot(u32 line, u32 parity, u32 world) {

@@ -18,28 +18,6 @@
 #pragma once
 #include "types.cuh"
 
-// Mirrors crates/plan/src/machine/stuck.rs: word 0 of the report says that a wait was given up; from byte 64, one entry for each (block, peer).
-struct StuckEntry {
-    u32 site;  // 0: this wait was never given up
-    u32 want;
-    u32 saw;
-    u32 ranks;  // this rank in the low half, the group's size in the high half
-};
-enum : u32 { STUCK_ENTRIES = 64 };  // byte offset of the entries
-
-// Where a kernel synchronises. Mirrors machine::Site.
-enum Site : u32 { SITE_ENTER = 1, SITE_START = 2, SITE_END = 3, SITE_LEAVE = 4 };
-
-struct Sync {
-    u32 rank;
-    u32 world;
-    u32* epochs;     // one word a block
-    u32* stuck;      // stuck report of this rank
-    u32* stalls;     // nanoseconds to lose at each site: tests alone read them
-    u64 limit;       // nanoseconds after which a wait gives up
-    Peers pads;      // signal pad of every rank
-};
-
 // The rank that comes `step` ranks after this one, going round; this one again after as many steps as there are ranks.
 __device__ __forceinline__ u32 rank_after(const Sync& sync, u32 step) {
     u32 rank = sync.rank + step;
@@ -74,7 +52,7 @@ __device__ __forceinline__ u32 load_signal(const u32* from) {
 }
 
 // Where a test may hold this rank up. It compiles to a comment and costs nothing: what reads the nanoseconds to lose and spins takes the comment's place when a
-// test loads the PTX. Mirrors with_stalls of crates/plan/src/modules.rs.
+// test loads the PTX (with_stalls of crates/plan/src/modules.rs).
 template <Site SITE>
 __device__ __forceinline__ void stall(const Sync& sync) {
     asm volatile("// passmuster: stall %0 %1" : : "n"((u32)SITE), "l"(sync.stalls));

@@ -8,11 +8,6 @@ __device__ __forceinline__ u64 slice_begin(u64 total, u32 rank, u32 world) {
     return min(total, each * rank);
 }
 
-// So many ranks, one after another, going round.
-struct Ranks {
-    u32 first, count;
-};
-
 __device__ __forceinline__ u32 nth(Ranks ranks, u32 n, u32 world) {
     u32 rank = ranks.first + n;
     return rank < world ? rank : rank - world;

@@ -9,16 +9,7 @@ typedef unsigned long long u64;
 typedef int i32;
 typedef long long i64;
 
-// Ranks of one group that a kernel can address, as many as an NVLink domain has: their pointers travel by value in constant memory, so that no
-// kernel starts with a dependent load. They are a kernel's last arguments: a small group reads few lines of constants then, whatever the room for a
-// large one. Mirrors MAX_RANKS of crates/plan/src/plan/mod.rs.
-// Constants are enumerators: NVRTC makes a .global of the PTX of every constexpr at namespace scope.
-enum : u32 { MAX_RANKS = 72 };
-
-// One region on every rank, this rank's own included, in rank order. Entries at and past the world size are null.
-struct Peers {
-    u64 address[MAX_RANKS];
-};
+#include "abi.cuh"
 
 struct alignas(16) Pack {
     u32 word[4];

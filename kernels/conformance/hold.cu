@@ -6,9 +6,6 @@
 //   told (relaxed):  the stream's write of `told` -> our poll. Nothing is read after it.
 #include "../common/signals.cuh"
 
-// Mirrors tests/occupancy/mod.rs.
-enum Outcome : u32 { TOLD = 1, GAVE_UP = 2 };
-
 // One thread of each block; `limit` in nanoseconds, from the block's start.
 extern "C" __global__ void hold(u32* holding, const u32* told, u32* outcomes, u64 limit) {
     if (threadIdx.x != 0) return;

@@ -2,9 +2,7 @@
 // Only integer operations and correctly rounded ones, so that there is one answer. The Rust side says what each class is for.
 #pragma once
 #include "../common/reduce.cuh"
-
-enum Class : u32 { TAGGED, NATURAL, PROBE, SPECIAL };
-enum Transform : u32 { NONE, NEGATE, SCALE, PLUS, FLIP };
+#include "abi.cuh"
 
 constexpr u64 GOLDEN = 0x9e3779b97f4a7c15ull;
 constexpr u32 COMMON = 0xffffffffu;   // in a rank's place: what all ranks draw alike

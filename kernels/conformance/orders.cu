@@ -17,13 +17,7 @@
 // would empty the caches whose stale lines are looked for. Blocks count turns in a word of their own, `state`. The arguments say what is under test.
 // target: compute_90
 #include "../common/signals.cuh"
-
-// Mirrors ledger/orders.rs.
-struct Result {
-    u64 stale;
-    u64 reads;
-    u32 gave_up;  // the turn in which a wait gave up
-};
+#include "abi.cuh"
 
 __device__ __forceinline__ u32 load_weak(const u32* from) {
     u32 value;

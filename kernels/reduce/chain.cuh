@@ -29,8 +29,8 @@
 #include "../common/fp8.cuh"
 #include "../common/signals.cuh"
 
-// Threads of a block that take packs, and all with the warp that tells. Mirrored by crates/kernels/src/reduce/chain.rs.
-enum : u32 { WARP = 32, WORKERS = 512, CHAIN_THREADS = WORKERS + WARP };
+// Threads of a block.
+enum : u32 { CHAIN_THREADS = WORKERS + WARP };
 
 // Packs of a tile that a thread takes.
 enum : u32 { PACKS = 2 };

@@ -72,8 +72,14 @@ const SPECIFIED: [&str; 2] = ["examples/foreign", "museum"];
 /// What wrote the PTX, as its heading names it.
 const COMMAND: &str = "cargo xtask kernels";
 
-/// The header that is made of the tables of types and operators.
-const TYPES: &str = "kernels/common/dtypes.cuh";
+/// The headers that are made of tables and constants, and their texts.
+fn headers() -> [(&'static str, String); 3] {
+    [
+        ("kernels/common/dtypes.cuh", header()),
+        ("kernels/common/abi.cuh", passmuster_kernels::abi::header()),
+        ("kernels/conformance/abi.cuh", passmuster_harness::abi::header()),
+    ]
+}
 
 /// One PTX file and what it is made from.
 struct Product {
@@ -101,7 +107,9 @@ impl Kernels {
         check_that_every_kernel_is_listed(&root)?;
         if !self.check {
             // Units are read after it.
-            write_if_changed(&root.join(TYPES), &header())?;
+            for (path, text) in headers() {
+                write_if_changed(&root.join(path), &text)?;
+            }
         }
         let mutants = mutants::load(&root)?;
         let mut products = products(&root, &mutants)?;
@@ -159,8 +167,10 @@ fn check(sh: &Shell, root: &Path, products: &[Product], index: &str, made_from: 
     let all: Vec<&Product> = products.iter().collect();
     let drifts = in_parallel(&all, || (), |(), product, _| drift(product));
     let mut drifted: Vec<String> = drifts.into_iter().filter_map(anyhow::Result::transpose).collect::<anyhow::Result<_>>()?;
-    if fs::read_to_string(root.join(TYPES)).unwrap_or_default() != header() {
-        drifted.push(format!("{TYPES} is not what the tables of crates/plan/src/collective/ say"));
+    for (path, text) in headers() {
+        if fs::read_to_string(root.join(path)).unwrap_or_default() != text {
+            drifted.push(format!("{path} is not what the tables and constants of the crates say"));
+        }
     }
     if fs::read_to_string(root.join(mutants::INDEX)).unwrap_or_default() != index {
         drifted.push(format!("{} is not what fixtures/mutants/*.toml say", mutants::INDEX));

@@ -5,6 +5,7 @@
 
 #![forbid(unsafe_code)]
 
+pub mod abi;
 pub mod cargo_test;
 pub mod conformance;
 pub mod emulator;

@@ -48,25 +48,25 @@ call = { in_place = false }
 launch = { grid = 2, block = 512, waits_for_peers = true }
 contract = { order = "any", roundings = "per_hop" }
 buffer = [
-    { name = "signals", role = "signals", bytes = "2 * 16 * 4" },
+    { name = "signals", role = "signals", bytes = "2 * 72 * 4" },
     { name = "epochs", role = "state", bytes = 8 },
-    { name = "stuck", role = "state", bytes = "64 + 2 * 16 * 16" },
+    { name = "stuck", role = "state", bytes = "64 + 2 * 72 * 16" },
     { name = "stalls", role = "state", bytes = 32 },
 ]
 argument = [
     { multicast = "input" },
-    { struct = [{ peers = "input", length = 16 }] },
     { pointer = "output" },
     { u64 = "count" },
     { struct = [
-        { struct = [{ peers = "signals", length = 16 }] },
+        { u32 = "rank" },
+        { u32 = "world" },
         { pointer = "epochs" },
         { pointer = "stuck" },
         { pointer = "stalls" },
         { u64 = 1000000000 },
-        { u32 = "rank" },
-        { u32 = "world" },
+        { struct = [{ peers = "signals", length = 72 }] },
     ] },
+    { struct = [{ peers = "input", length = 72 }] },
 ]
 "#;
 

@@ -292,6 +292,7 @@ fn with_stand_ins(product: &Product, ops: &[Op]) -> Vec<Op> {
                 Arg::Address(words),
                 _,
                 _,
+                _,
             ] => {
                 let [Arg::U32(world), Arg::U32(rank), ..] = raster[..] else { panic!("{raster:?}") };
                 let c_part = |of| part(&c.region, of, c.region.bytes / u64::from(world));

@@ -20,7 +20,7 @@ use passmuster_plan::{
     collective::{Collective, DType, Shape},
     library::Library,
     machine::Machine,
-    plan::{BufferSpec, Call, Op, Plan, RankCall, Region, Role, Script, Step},
+    plan::{BufferSpec, Call, MAX_RANKS, Op, Plan, RankCall, Region, Role, Script, Step},
 };
 use passmuster_ptx as ptx;
 use rstest::rstest;
@@ -122,7 +122,7 @@ fn rules_say_what_they_do() {
     assert!(of("st.relaxed.sys -> st.relaxed.cta").mutated.starts_with("st.relaxed.cta.global.u32"));
     assert!(of("ld.acquire.sys not waited for").mutated.starts_with("bra $L"));
     assert!(of("ld.acquire.sys waited for in reverse").mutated.starts_with("@!%p"));
-    assert!(of("next block's slot").mutated.contains("+64]"));
+    assert!(of("next block's slot").mutated.contains(&format!("+{}]", 4 * MAX_RANKS)));
     assert!(of("st.relaxed.sys at the next line's slot").mutated.contains("+16], {%r"));
     assert!(of("ld.relaxed.sys at the next line's slot").mutated.starts_with("ld.relaxed.sys.global.v4.u32 {%r"));
     let moved = of("st.release.sys before bar.sync");

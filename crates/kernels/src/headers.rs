@@ -2,6 +2,7 @@
 
 /// Headers of the kernels, by name: `reduce.cuh`. `passmuster compile` gives them to kernels of other crates as `passmuster/reduce.cuh`.
 pub static HEADERS: &[(&str, &str)] = &[
+    ("abi.cuh", include_str!("../kernels/common/abi.cuh")),
     ("any.cuh", include_str!("../kernels/common/any.cuh")),
     ("copies.cuh", include_str!("../kernels/common/copies.cuh")),
     ("copy_entries.cuh", include_str!("../kernels/common/copy_entries.cuh")),
@@ -35,8 +36,9 @@ mod tests {
     }
 
     #[test]
-    fn the_header_that_is_checked_in_is_that_of_the_tables() {
+    fn the_headers_that_are_checked_in_are_those_of_the_tables() {
         let header = passmuster_plan::collective::header();
         assert!(include_str!("../kernels/common/dtypes.cuh") == header, "cargo xtask kernels writes kernels/common/dtypes.cuh");
+        assert!(include_str!("../kernels/common/abi.cuh") == crate::abi::header(), "cargo xtask kernels writes kernels/common/abi.cuh");
     }
 }

@@ -17,7 +17,7 @@ pub struct Holders {
 }
 
 impl Holders {
-    /// The word that a block leaves that was told to go. Mirrors kernels/conformance/hold.cu, as the next.
+    /// The word that a block leaves that was told to go.
     pub const TOLD: u32 = 1;
     /// The word that a block leaves that gave up.
     pub const GAVE_UP: u32 = 2;

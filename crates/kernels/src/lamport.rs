@@ -1,5 +1,6 @@
 //! Collectives whose kernels send Lamport packs, whose own value says that they are there: see kernels/common/lamport.cuh. Each kernel has a page of its own.
 
+use crate::lines::TILE;
 use passmuster_plan::{
     algorithms::{
         Algorithm, Protocol, Target,
@@ -11,9 +12,8 @@ use passmuster_plan::{
     plan::{Arg, BufferSpec, Call, Launch, Op, Plan, Role},
 };
 
-/// Packs of a tile, a warp's, and tiles of a chunk. Mirrors kernels/common/lines.cuh and lamport.cuh.
-const TILE: u64 = 32;
-const CHUNK: u64 = 8;
+/// Tiles of a chunk.
+pub(crate) const CHUNK: u64 = 8;
 
 /// Threads of a block while there are blocks to spare, and the most: the entry `any` takes the registers of fewer.
 const FEW_THREADS: u32 = 128;

@@ -26,6 +26,7 @@ macro_rules! module {
     };
 }
 
+pub mod abi;
 pub mod all_gather;
 pub mod all_gather_matmul;
 pub mod all_reduce;

@@ -5,12 +5,12 @@ use passmuster_plan::{
     plan::BufferSpec,
 };
 
-/// Bytes of data in a line, and bytes of the line. Mirrors kernels/common/lines.cuh, as [`TILE`] does.
+/// Bytes of data in a line, and bytes of the line.
 pub(super) const PAYLOAD: u64 = 8;
 const LINE: u64 = 16;
 
 /// Lines of one tile of a pad.
-const TILE: u64 = 32;
+pub(crate) const TILE: u64 = 32;
 
 /// Threads of a block while there are blocks to spare: a warp for each of an SM's four schedulers. Each thread stores and loads a line
 /// for each peer, and more SMs do that in less time.

@@ -7,6 +7,7 @@
 
 #![forbid(unsafe_code)]
 
+pub mod abi;
 pub mod algorithms;
 pub mod collective;
 pub mod contract;

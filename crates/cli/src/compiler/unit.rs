@@ -172,7 +172,7 @@ mod tests {
     #[test]
     fn edits_of_headers_change_the_hash_and_must_match_exactly_once() {
         let edit = |find| Edit { file: "kernels/common/signals.cuh", find, replace: "// gone" };
-        let edited = read(&[edit("stall(sync, SITE_ENTER);")]).unwrap();
+        let edited = read(&[edit("stall<SITE_ENTER>(sync);")]).unwrap();
         assert!(edited.headers["kernels/common/signals.cuh"].contains("// gone"));
         assert_ne!(edited.hash(), read(&[]).unwrap().hash());
         let message = |find| format!("{:#}", read(&[edit(find)]).err().expect("this edit is ambiguous"));

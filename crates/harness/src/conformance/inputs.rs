@@ -10,6 +10,7 @@ use std::{fmt, ops::Range, str::FromStr, thread};
 use serde::{Deserialize, Serialize};
 
 use passmuster_plan::{
+    abi::enumeration,
     collective::{DType, Drawn, Element, ReduceOp, from_name, largest_bits, multiplied},
     plan::{Arg, Launch, Op, Region},
     with_element,
@@ -88,6 +89,34 @@ pub enum Transform {
     },
 }
 
+impl Transform {
+    /// What kernels call each, in the order of their numbers.
+    const NAMES: [&str; 5] = ["NONE", "NEGATE", "SCALE", "PLUS", "FLIP"];
+
+    /// The number that a kernel is told.
+    const fn code(self) -> u32 {
+        match self {
+            Transform::None => 0,
+            Transform::Negate => 1,
+            Transform::Scale(_) => 2,
+            Transform::Plus(_) => 3,
+            Transform::Flip { .. } => 4,
+        }
+    }
+}
+
+/// What inputs and the kernel that makes them agree on: the text of kernels/conformance/abi.cuh, but for what kernels of orders leave.
+pub(crate) fn header() -> String {
+    let classes = InputClass::ALL.map(|class| (class.name().to_uppercase(), u64::from(class.code())));
+    let classes: Vec<(&str, u64)> = classes.iter().map(|(name, code)| (&**name, *code)).collect();
+    let transforms: Vec<(&str, u64)> = Transform::NAMES.into_iter().zip(0..).collect();
+    [
+        enumeration("What kind of values an input has.", "Class", &classes),
+        enumeration("What an input is in relation to the one without transform.", "Transform", &transforms),
+    ]
+    .concat()
+}
+
 /// The inputs of all ranks in one call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Payload {
@@ -162,13 +191,15 @@ impl Payload {
     /// If the region is not `count` elements long.
     pub fn fill(&self, rank: u32, region: Region, count: u64) -> Op {
         assert_eq!(region.bytes, count * self.dtype.size(), "{region} is not {count} elements of {}", self.dtype);
-        let (transform, argument) = match self.transform {
-            Transform::None => (0, 0),
-            Transform::Negate => (1, 0),
-            Transform::Scale(exponent) => (2, i64::from(exponent) as u64),
-            Transform::Plus(call) => (3, u64::from(call)),
-            Transform::Flip { rank: flipped, index } if flipped == rank => (4, index),
-            Transform::Flip { .. } => (0, 0),
+        let transform = match self.transform {
+            Transform::Flip { rank: flipped, .. } if flipped != rank => Transform::None,
+            of_rank => of_rank,
+        };
+        let argument = match transform {
+            Transform::None | Transform::Negate => 0,
+            Transform::Scale(exponent) => i64::from(exponent) as u64,
+            Transform::Plus(call) => u64::from(call),
+            Transform::Flip { index, .. } => index,
         };
         Op::Launch(Launch {
             module: "conformance/fill".into(),
@@ -189,7 +220,7 @@ impl Payload {
                 Arg::U32(rank),
                 Arg::U32(self.world),
                 Arg::U32(self.call),
-                Arg::U32(transform),
+                Arg::U32(transform.code()),
                 Arg::U64(argument),
             ],
         })

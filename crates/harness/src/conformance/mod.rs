@@ -13,7 +13,7 @@ mod diagnosis;
 mod documented;
 mod elements;
 pub mod faults;
-mod inputs;
+pub(crate) mod inputs;
 pub(crate) mod lists;
 pub mod manifest;
 pub mod mutants;

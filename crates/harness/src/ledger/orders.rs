@@ -13,6 +13,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::conformance::{Status, report::RecordCase};
 use passmuster_plan::{
+    abi::structure,
     algorithms::Catalogue,
     machine::{Machine, MachineError, Waived},
     modules::code_hash,
@@ -199,8 +200,15 @@ pub struct Counted {
     pub waived: Vec<Waived>,
 }
 
-/// Bytes of a [`Result`] of the kernels: `stale`, `reads`, `gave_up`.
+/// What the kernels leave, as C++ declares it, and its bytes.
+const RESULT_FIELDS: [(&str, &str); 3] =
+    [("u64 stale", "words that were older than their turn"), ("u64 reads", ""), ("u32 gave_up", "the turn in which a wait gave up")];
 const RESULT_BYTES: u64 = 24;
+
+/// The part of kernels/conformance/abi.cuh that is about orders.
+pub(crate) fn header() -> String {
+    structure("What kernels of orders leave.", "Result", &RESULT_FIELDS)
+}
 
 /// Bytes of flags: a word for each block of each rank.
 const FLAG_BYTES: u64 = 4 * 16 * 128;

@@ -28,8 +28,8 @@ pub struct Fused {
 /// Columns up to which the gather takes as long as the product: the rate of a product over that of a link, 700 TFLOP/s over 370 GB/s.
 const BALANCED: u64 = 1900;
 
-/// Bytes of a slice of a row of A: `SLICE_BYTES` of kernels/all_gather_matmul/fused.cu.
-const SLICE_BYTES: u64 = 2048;
+/// Bytes of a slice of a row of A.
+pub(crate) const SLICE_BYTES: u64 = 2048;
 
 /// Side stream of the copies.
 pub(super) const COPIES: usize = 1;

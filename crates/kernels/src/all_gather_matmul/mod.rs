@@ -8,6 +8,7 @@ mod gathered;
 pub use chunked::Chunked;
 pub use control::Control;
 pub use fused::Fused;
+pub(crate) use fused::SLICE_BYTES;
 pub use gathered::Gathered;
 
 use std::sync::Arc;

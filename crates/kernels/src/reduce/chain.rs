@@ -17,8 +17,10 @@ pub struct Chain;
 
 const NAME: &str = "chain";
 
-/// THREADS that take packs, and the warp that tells the next rank. Mirrored by kernels/reduce/chain.cuh.
-const CHAIN_THREADS: u32 = THREADS + 32;
+/// Threads of a block that take packs, and those of a warp: one tells the next rank.
+pub(crate) const WORKERS: u32 = THREADS;
+pub(crate) const WARP: u32 = 32;
+const CHAIN_THREADS: u32 = WORKERS + WARP;
 
 static MODULE: Module = module!("reduce/chain", sites)
     .with_entries(OwnEntries::Sums)

@@ -7,6 +7,7 @@ mod push;
 mod two_shot;
 
 pub use chain::Chain;
+pub(crate) use chain::{WARP, WORKERS};
 pub use lamport::{LAMPORT, LAMPORT_SERIAL};
 pub use pull::Pull;
 pub use push::Push;

@@ -42,7 +42,7 @@ pub const PACK: u64 = 16;
 /// Threads of a block in kernels that synchronise per block.
 pub const THREADS: u32 = 512;
 
-/// The `Ranks` struct of kernels/common/slices.cuh: so many ranks from the first on, going round.
+/// The `Ranks` struct of kernels/common/abi.cuh: so many ranks from the first on, going round.
 #[derive(Clone, Copy)]
 pub struct Ranks {
     /// The first of them.
@@ -52,6 +52,9 @@ pub struct Ranks {
 }
 
 impl Ranks {
+    /// As C++ declares them.
+    pub(crate) const FIELDS: [&str; 2] = ["u32 first", "u32 count"];
+
     /// As an argument of a launch.
     pub fn argument(self) -> Arg {
         Arg::Struct(vec![Arg::U32(self.first), Arg::U32(self.count)])
@@ -79,23 +82,33 @@ pub fn synchronisation_with(algorithm: &str, signals: u64, epochs: u64) -> Vec<B
     ]
 }
 
-/// The `Sync` struct of kernels/common/signals.cuh.
+/// The `Sync` struct of kernels/common/abi.cuh.
 pub fn sync_argument(algorithm: &str, rank: u32, world: u32) -> Arg {
     sync_argument_of(&synchronisation(algorithm), rank, world)
 }
 
 /// The same for the buffers of [`synchronisation_with`].
 pub fn sync_argument_of(buffers: &[BufferSpec], rank: u32, world: u32) -> Arg {
+    Arg::Struct(sync_struct(buffers, rank, world).map(|(_, _, arg)| arg).into())
+}
+
+/// The fields of `Sync`: how C++ declares each, what it is, and what a launch passes.
+fn sync_struct(buffers: &[BufferSpec], rank: u32, world: u32) -> [(&'static str, &'static str, Arg); 7] {
     let [signals, epochs, stuck, stalls] = buffers else { unreachable!("four buffers synchronise") };
-    Arg::Struct(vec![
-        Arg::U32(rank),
-        Arg::U32(world),
-        Arg::Address(epochs.whole()),
-        Arg::Address(stuck.whole()),
-        Arg::Address(stalls.whole()),
-        Arg::WaitLimit,
-        Arg::Peers(signals.whole()),
-    ])
+    [
+        ("u32 rank", "", Arg::U32(rank)),
+        ("u32 world", "", Arg::U32(world)),
+        ("u32* epochs", "one word a block", Arg::Address(epochs.whole())),
+        ("u32* stuck", "stuck report of this rank", Arg::Address(stuck.whole())),
+        ("u32* stalls", "nanoseconds to lose at each site: tests alone read them", Arg::Address(stalls.whole())),
+        ("u64 limit", "nanoseconds after which a wait gives up", Arg::WaitLimit),
+        ("Peers pads", "signal pad of every rank", Arg::Peers(signals.whole())),
+    ]
+}
+
+/// The declarations of `Sync`, and what each field is.
+pub(crate) fn sync_fields() -> [(&'static str, &'static str); 7] {
+    sync_struct(&synchronisation(""), 0, 0).map(|(field, what, _)| (field, what))
 }
 
 /// Blocks for `units` of work at one unit a thread, at least one: a call of zero elements still meets its peers.

@@ -7,7 +7,7 @@ pub mod kit;
 mod mutant;
 mod nccl;
 mod parallel;
-mod reduction;
+pub(crate) mod reduction;
 mod registry;
 
 use std::sync::Arc;

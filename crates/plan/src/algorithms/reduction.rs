@@ -6,6 +6,11 @@ use crate::{
     plan::{Arg, Call},
 };
 
+/// Bits of the argument of an entry `any`: whether the sum is divided, and from which bits on there are the operator and the type.
+pub(crate) const AVERAGE: u32 = 1;
+pub(crate) const OPERATOR_BITS: u32 = 4;
+pub(crate) const TYPE_BITS: u32 = 8;
+
 /// Whether a module has an entry for this type and operator. The others are done by the entry `any`: see kernels/common/any.cuh.
 pub fn has_own_entry(module: &Module, dtype: DType, op: ReduceOp) -> bool {
     match module.own_entries {
@@ -35,8 +40,8 @@ pub fn entry(module: &Module, dtype: DType, op: ReduceOp) -> String {
 
 /// The `average` argument of a module's kernel that reduces, which for the entry `any` is `how`.
 pub fn argument(module: &Module, dtype: DType, op: ReduceOp) -> u32 {
-    let average = u32::from(op == ReduceOp::Avg);
-    if has_own_entry(module, dtype, op) { average } else { average | op.code() << 4 | dtype.code() << 8 }
+    let average = if op == ReduceOp::Avg { AVERAGE } else { 0 };
+    if has_own_entry(module, dtype, op) { average } else { average | op.code() << OPERATOR_BITS | dtype.code() << TYPE_BITS }
 }
 
 /// The same of a call, as the argument of a launch.

@@ -21,6 +21,7 @@ use serde::{Deserialize, Serialize};
 pub use blame::{Blamed, How};
 pub use deferred::{Deferred, Pending};
 pub use departure::depart;
+pub(crate) use stuck::STUCK_FIELDS;
 pub use stuck::{STUCK_ENTRIES, Site, Stuck, decode_stuck_report};
 
 use crate::plan::{BufferSpec, Region, Script};

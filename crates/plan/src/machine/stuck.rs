@@ -1,4 +1,4 @@
-//! Stuck reports: what a wait that gave up leaves behind. Mirrors `StuckEntry` of kernels/common/signals.cuh.
+//! Stuck reports: what a wait that gave up leaves behind.
 
 use std::fmt;
 
@@ -8,6 +8,14 @@ use crate::plan::{MAX_RANKS, first_of_node};
 
 /// Byte offset of the first entry of a stuck report; entries of 16 bytes follow, one for each (block, peer).
 pub const STUCK_ENTRIES: usize = 64;
+
+/// The words of an entry, in order, as C++ declares them, and what they are: `StuckEntry` of kernels/common/abi.cuh.
+pub(crate) const STUCK_FIELDS: [(&str, &str); 4] = [
+    ("u32 site", "0: this wait was never given up"),
+    ("u32 want", ""),
+    ("u32 saw", ""),
+    ("u32 ranks", "this rank in the low half, the group's size in the high half"),
+];
 
 /// Where a kernel synchronises. The discriminants index a group's stall times.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -84,8 +92,8 @@ pub fn decode_stuck_report(name: &str, rank: usize, (world, nodes): (usize, usiz
     (0..(bytes.len() - STUCK_ENTRIES) / 16)
         .filter_map(|entry| {
             let at = STUCK_ENTRIES + 16 * entry;
-            let site = Site::ALL.into_iter().find(|&s| s as u32 == word(at))?;
-            let (want, saw) = (word(at + 4), word(at + 8));
+            let [site, want, saw, _] = std::array::from_fn(|field| word(at + 4 * field));
+            let site = Site::ALL.into_iter().find(|&of| of as u32 == site)?;
             Some(Stuck { report: name.into(), rank, peer: first + entry % MAX_RANKS, block: entry / MAX_RANKS, site, want, saw })
         })
         .collect()

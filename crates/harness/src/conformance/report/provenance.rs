@@ -112,10 +112,17 @@ impl Quote {
     }
 }
 
+/// Names of kernels that a mark lists at most: a change of all of them would make the documents unreadable.
+const MOST_NAMES: usize = 4;
+
 /// What must be said where these kernels have changed, if any have.
 fn mark(changed: &BTreeSet<String>) -> Option<String> {
     let names: Vec<String> = changed.iter().map(|name| format!("`{name}`")).collect();
-    (!names.is_empty()).then(|| format!("{MARK}{}.*", names.join(", ")))
+    match names.len() {
+        0 => None,
+        1..=MOST_NAMES => Some(format!("{MARK}{}.*", names.join(", "))),
+        many => Some(format!("{MARK}{many} of them, which `cargo xtask records` names.*")),
+    }
 }
 
 /// The document with the marks that it must have. `changed` has, for each record, the kernels that have changed since.
@@ -237,6 +244,9 @@ mod tests {
         assert_eq!(marked(says, &both), says);
         assert_eq!(marked(says, &changed(&["all_gather/ll"])), says.replace(", `all_reduce/push`", ""));
         assert_eq!(marked(says, &changed(&[])), plain);
+        let many = marked(plain, &changed(&["a", "b", "c", "d", "e"]));
+        assert!(many.contains("*Kernels have changed since: 5 of them, which `cargo xtask records` names.*\n"), "{many}");
+        assert_eq!((marked(&many, &changed(&["a", "b", "c", "d", "e"])), marked(&many, &changed(&[]))), (many.clone(), plain.to_owned()));
         let [first, second] = &quotes(says)[..] else { panic!("two quotes") };
         assert_eq!((first.line, first.records.join(" "), first.text.as_str()), (2, "b a".to_owned(), "  text\n"));
         assert!(first.says(&first.changed(&both)) && !first.says(&BTreeSet::new()));

@@ -8,7 +8,7 @@ use super::{
 };
 use crate::{
     collective::DType,
-    plan::{Arg, BufferSpec, Call, MAX_RANKS, ModuleVariable, Outside, Region, Role, TensorMap},
+    plan::{Arg, BufferSpec, Call, MAX_RANKS, MAX_WORLD, ModuleVariable, Outside, Region, Role, TensorMap},
 };
 
 /// The most values that one repetition stands for: arguments of a launch, steps of a call.
@@ -351,7 +351,11 @@ impl Kind {
                 Arg::AddressOf { region: context.region_of(part, rank)?, rank }
             }
             Kind::Peers(part, length) => context.peers(part, length.unwrap_or(context.call.world()))?,
-            Kind::PeerTable(part) => Arg::InMemory(vec![context.peers(part, MAX_RANKS as u32)?]),
+            // A table that is longer than it has to be hides reads past the ranks.
+            Kind::PeerTable(part) => {
+                let room = if context.call.world() as usize <= MAX_WORLD { MAX_WORLD } else { MAX_RANKS };
+                Arg::InMemory(vec![context.peers(part, room as u32)?])
+            }
             Kind::Multicast(part) => Arg::Multicast(context.region(part)?),
             Kind::Stride(part) => Arg::Stride(context.region(part)?),
             &Kind::ShiftedStride { ref part, shift, bytes } => Arg::ShiftedStride { region: context.region(part)?, shift, bytes },
