@@ -25,8 +25,7 @@ const WAITING: [&str; 1] = ["docs/emulator/async-proxy.md"];
 const MOST: usize = 3000;
 
 /// Documents that are longer, and may not grow.
-const LONG: [(&str, usize); 5] = [
-    ("docs/performance/experiments.md", 7000),
+const LONG: [(&str, usize); 4] = [
     ("docs/emulator/async-proxy.md", 6220),
     ("docs/performance/results.md", 3950),
     ("docs/reference/case-ids.md", 4300),
