@@ -28,12 +28,12 @@ enum : u32 {
     STAGES_OF_SLICE = SLICE_BYTES / 128,
 };
 
-// One more piece is there for whoever acquires the count.
+// One more piece is there for the block that acquires the count.
 __device__ __forceinline__ void add_to_count(u32* to) {
     asm volatile("fence.acq_rel.gpu;\nred.relaxed.gpu.global.add.u32 [%0], 1;" : : "l"(to) : "memory");
 }
 
-// The source of A of a product: its chunks are the ranks' parts, and a row of tiles has so many rows of A.
+// The source of A of a product: its chunks are the ranks' parts, and a row of tiles has ROWS rows of A.
 template <u32 ROWS>
 struct Gathered {
     enum : u32 {

@@ -112,7 +112,7 @@ __device__ __forceinline__ void push(const Input& input, const Peers& output, u6
     Split part = split<T>(of_rank(input, sync.rank), output.address[sync.rank], count);
     u64 packs_at = part.head * sizeof(Stored);
     u64 each = slice_begin(part.packs, 1, owners.count);
-    // The first owner has the first slice, whoever owns none an empty one behind the last.
+    // The first owner has the first slice. A rank that owns none has an empty one behind the last.
     auto begin_of = [&](u32 rank) { return min(part.packs, each * place(owners, rank, sync.world)); };
     auto length_of = [&](u32 rank) { return min(part.packs - begin_of(rank), each); };
     // Where each rank's part of our slice lies.

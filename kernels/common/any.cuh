@@ -132,7 +132,7 @@ __device__ __forceinline__ Pack reduce_pack<Any, Any>(const Peers& from, u64 off
     return with_reduction(how, OnePack{from, offset, world, how});
 }
 
-// An element of so many bytes; of none where the byte that was asked for is not an element's first.
+// An element of `size` bytes; of none if the byte that was asked for is not an element's first.
 struct AnyElement {
     u64 bits;
     u32 size;

@@ -2,7 +2,7 @@
 #pragma once
 #include "dtype.cuh"
 
-// Packs of so many elements.
+// Packs that `elements` elements take.
 template <typename T, typename N>
 __device__ __forceinline__ N packs_of(N elements) {
     return (elements + LANES<T> - 1) / LANES<T>;

@@ -1,7 +1,7 @@
 // Lines: data that carries its own flag. One store over the link delivers eight bytes and tells that they are there.
 //
 // A line is 16 bytes, {data, flag, data, flag}, stored and loaded as one vector. Flags stand beside the data and not in it, so no bit
-// pattern of the data means anything, and a word of a line that was not written yet is told by the flag next to it.
+// pattern of the data means anything, and the flag next to a word says whether it was written.
 //
 // Both sides are strong operations of system scope on the same four words, so there is no race. But PTX takes a vector for scalar accesses in
 // unspecified order (PTX ISA 8.2.2), and then a flag says nothing of the word beside it. That aligned eight-byte halves of a vector are
@@ -34,7 +34,7 @@
 template <typename T>
 constexpr u32 LINE_LANES = LINE_BYTES / sizeof(typename T::Stored);
 
-// Lines of so many elements.
+// Lines that `elements` elements take.
 template <typename T>
 __device__ __forceinline__ u32 lines_of(u32 elements) {
     return (elements + LINE_LANES<T> - 1) / LINE_LANES<T>;

@@ -84,7 +84,7 @@ __device__ __forceinline__ auto reduce_element(const Peers& from, u64 offset, u3
 template <typename S>
 __device__ __forceinline__ void store_element(u64 to, S s) { *(S*)to = s; }
 
-// What kernels count, of so many elements: elements.
+// `count` elements in the unit that a kernel counts: elements.
 template <typename T, typename N>
 __device__ __forceinline__ N units(N count, u32) { return count; }
 

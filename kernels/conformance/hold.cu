@@ -1,7 +1,7 @@
 // conformance/hold: blocks that keep the SMs they run on until a word tells them to go, or until they have had enough of it. What
 // ends while they still hold, with as many as a device takes, has run without an SM.
 //
-//   come (release):  a block's add to `holding` -> the stream that waits until it counts all. No block goes before it is told or gives up, so all of
+//   come (release):  a block's add to `holding` -> the stream that waits until it counts all. No block goes before the word comes or it gives up, so all of
 //                    them are resident then.
 //   told (relaxed):  the stream's write of `told` -> our poll. Nothing is read after it.
 #include "../common/signals.cuh"

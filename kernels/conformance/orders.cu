@@ -41,7 +41,7 @@ __device__ bool comes(const u32* word, u32 number, Result* result, u64 limit) {
     return true;
 }
 
-// Thread `i` waits for word `i` of so many, the block for all of them.
+// Thread `i` waits for word `i` of `count`, the block for all of them.
 template <Ordering ORDERING>
 __device__ bool all_come(const u32* words, u32 count, u32 number, Result* result, u64 limit) {
     bool come = true;
@@ -65,7 +65,7 @@ __device__ void count(const u32* words, u32 each, u32 turn, bool weak, Result* r
 extern "C" __global__ void produce(Peers words, u32 each, u32 at_readers, const u32* acks, u32 count, u32* state, Result* result, u32 world, u32 early, u32 lose, u64 limit) {
     u32 turn = load_weak(state + blockIdx.x) + 1;
     bool ready = all_come<RELEASE_ACQUIRE>(acks, count, turn - 1, result, limit);
-    // Not before the last turn is over: nobody is told of this one while its words are still read.
+    // Not before the last turn is over: nobody learns of this one while its words are still read.
     if (early) let_dependents_start();
     u64 threads = (u64)gridDim.x * blockDim.x, at = (u64)blockIdx.x * blockDim.x + threadIdx.x;
     u32 random = ((u32)at * 2654435761u) ^ (turn * 40503u);

@@ -16,7 +16,7 @@
 #include "tma.cuh"
 #include "wgmma.cuh"
 
-// A block is launched with as many registers as its threads can have, each 8 of them: no more can be given out, and whoever asks for more waits for ever.
+// A block is launched with as many registers as its threads can have, each 8 of them: no more can be given out, and a warp that asks for more waits for ever.
 enum : u32 { WARPGROUP = 128, MATMUL_THREADS = 3 * WARPGROUP, LAUNCH_REGISTERS = 65536 / MATMUL_THREADS / 8 * 8 };
 
 // Sizes in elements unless they say bytes.

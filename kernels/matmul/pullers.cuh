@@ -24,7 +24,7 @@ __device__ __forceinline__ void meet_pullers(const Sync& sync, u32 epoch, Site s
     named_barrier(PULLERS_BARRIER, PULLERS * 32);
 }
 
-// Until so many were counted. Who counts does so even after giving up waiting for a peer, which it reports: this bound is for blocks that never ran.
+// Waits until the count is reached. Who counts does so even after giving up waiting for a peer, which it reports: this bound is for blocks that never ran.
 __device__ __forceinline__ void wait_for_count(const Sync& sync, const u32* count, u32 want) {
     if (load_count(count) == want) return;
     u64 start = nanoseconds();

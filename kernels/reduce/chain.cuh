@@ -49,7 +49,7 @@ struct TwoPacks {
     }
 };
 
-// A pack of sums as averages of so many.
+// A pack of sums as averages of `world` ranks.
 struct Quotients {
     const Pack& sum;
     u32 world;

@@ -232,7 +232,7 @@ fn with_ranks(folder: &Folder, more: &[&str]) -> (Child, i32) {
     (bench, ranks[0])
 }
 
-/// If this fails, ranks go on after whoever asked for their times has ended, and hold GPUs.
+/// If this fails, ranks go on after the process that asked for their times has ended, and hold GPUs.
 #[test]
 fn no_rank_outlives_the_bench() {
     for (name, end) in [("bench-term", Signal::TERM), ("bench-kill", Signal::KILL)] {
@@ -514,7 +514,7 @@ fn every_scenario_is_compared_with_its_baseline() {
     }
 }
 
-/// If this fails, a run that was held against nothing looks like one in which nothing has become slower.
+/// If this fails, a run that was compared with nothing looks like one in which nothing has become slower.
 #[test]
 fn a_baseline_of_something_else_is_no_pass() {
     let (now, then) = (record("h200x2-bench-fsdp.json"), record("h200x2-bench-overlap.json"));

@@ -31,7 +31,7 @@ fn printed(line: &str) -> String {
     text
 }
 
-/// If this fails, nobody is told which of a kernel's barriers are needed, a kernel that is whole has a mutant caught, or the record does not name the kernel.
+/// If this fails, nobody learns which of a kernel's barriers are needed, a kernel that is whole has a mutant caught, or the record does not name the kernel.
 #[test]
 fn their_mutants_are_scored() {
     let folder = Folder::new("mutants-elsewhere");
@@ -44,7 +44,7 @@ fn their_mutants_are_scored() {
     assert!(!text.contains("value mutants"), "only the kernel's own: {text}");
 }
 
-/// If this fails, whoever looks at a kernel that hangs does not learn which rank did not come, which are stuck, or where they wait.
+/// If this fails, a user whose kernel hangs does not learn which rank did not come, which are stuck, or where they wait.
 #[rstest]
 #[case::in_cuda("all_reduce/one_shot_by_value", "w=8:n=5000", 7, "[0, 1, 2, 3, 4, 5, 6]", "signals+28 at PTX 73:1", 1)]
 #[case::in_triton("all_gather/all_gather_triton", "w=2:n=2500", 1, "[0]", "pads+520 at PTX 129:2 (signals.py:26)", 4)]
@@ -122,7 +122,7 @@ fn mistakes_are_named(#[case] line: &str, #[case] named: &str) {
     assert!(run.stdout.is_empty(), "{}", String::from_utf8_lossy(&run.stdout));
 }
 
-/// If this fails, a mistake in a specification is found when something runs, or whoever made it has to look for it.
+/// If this fails, a mistake in a specification is found when something runs, or its author has to look for it.
 #[rstest]
 #[case::missing_module("\"kernel.ptx\"", "\"nowhere.ptx\"", "4:10: module: cannot open ")]
 #[case::missing_contents("role = \"signals\"", "role = \"signals\"\nfill = { file = \"none.bin\" }", "26:17: cannot open ")]

@@ -41,7 +41,7 @@ fn refused(arguments: &[&str]) -> String {
     said
 }
 
-/// If this fails, people are told something else about a kernel than what its PTX has.
+/// If this fails, `inspect` says something else of a kernel than what its PTX has.
 #[test]
 fn a_kernel_is_told_as_it_is() {
     insta::assert_snapshot!(printed(&["kernels/ptx/all_reduce/two_shot.ptx", "--kernel", "all_reduce_two_shot_bf16_sum"]));

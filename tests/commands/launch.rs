@@ -1,4 +1,4 @@
-//! Several processes for one command: what they find is what one finds, whoever started them and whatever becomes of one of them.
+//! Several processes for one command: they find what one process finds, however they were started and whatever becomes of one of them.
 
 mod folder;
 
@@ -104,7 +104,7 @@ fn signal(process: u32, signal: Signal) {
     kill_process(Pid::from_raw(process as i32).unwrap(), signal).unwrap();
 }
 
-/// Waits until a command has started so many processes.
+/// Waits until a command has started `count` processes.
 fn started(command: &Child, count: usize) -> Vec<u32> {
     let deadline = Instant::now() + Duration::from_secs(30);
     while children(command.id()).len() < count && Instant::now() < deadline {
@@ -225,7 +225,7 @@ fn digests(folder: &Folder, json: &str) -> BTreeMap<String, String> {
     verdicts(folder, json).into_iter().filter_map(of).collect()
 }
 
-/// Starts a job of so many processes of the command; what became of them.
+/// Starts a job of this many processes of the command; what became of them.
 type Start = fn(&Folder, usize, &[&str]) -> Vec<Output>;
 
 fn by_own(folder: &Folder, _: usize, arguments: &[&str]) -> Vec<Output> {

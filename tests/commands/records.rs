@@ -1,4 +1,4 @@
-//! Files of results, whatever fails: a record that was there stays, what was judged is kept, and nobody is told that all went well.
+//! Files of results, whatever fails: a record that was there stays, what was judged is kept, and no command says that all went well.
 
 mod folder;
 

@@ -1,4 +1,4 @@
-//! Baselines: the timings of one run held against those of an earlier one.
+//! Baselines: the timings of one run compared with those of an earlier one.
 
 use super::{Estimate, IN_PROCESSES, Launching, Side, Table, Timing, Workload, side};
 use passmuster_plan::machine::MachineInfo;

@@ -31,7 +31,7 @@ pub(super) struct Looked {
     pub(super) wrong: Option<String>,
 }
 
-/// So many of `0..all`, the first and the last among them.
+/// `most` of `0..all`, or all of them, the first and the last among them.
 fn some(all: u64, most: u64) -> Vec<u64> {
     if all <= most { (0..all).collect() } else { (0..most).map(|at| at * (all - 1) / (most - 1)).collect() }
 }

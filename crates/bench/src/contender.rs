@@ -41,11 +41,11 @@ pub enum Contender {
 pub enum ProcessKind {
     /// One of ours, which holds all GPUs.
     Machine(Environment),
-    /// One of ours that has a process for each rank, so many, which holds that rank's GPU. All are started in this environment.
+    /// Processes of ours, one for each of this many ranks. Each holds its rank's GPU. All are started in this environment.
     Ranks(Environment, u32),
     /// One of ours that times nothing, and runs on all GPUs between others.
     Beside,
-    /// Ranks of Python's, so many.
+    /// This many ranks of Python's.
     Python(u32),
 }
 
@@ -144,7 +144,7 @@ impl Contender {
         self.job(workload, 1, &devices).map_or_else(|_| BTreeSet::new(), |job| job.plans.iter().flat_map(|plan| plan.modules()).collect())
     }
 
-    /// What it does for a workload, with so many copies of the buffers.
+    /// What it does for a workload, with `copies` copies of the buffers.
     ///
     /// # Errors
     /// `NotSupported` where it does not do it, `Invalid` where the workload is not one of its kind.

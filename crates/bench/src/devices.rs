@@ -17,7 +17,7 @@ pub(super) struct Devices {
 const SOME_SMS: u32 = DeviceModel::MEASURED.sms;
 
 impl Devices {
-    /// What plans are made for that are carried out so many at a time.
+    /// What plans are made for if `plans` of them are carried out at a time.
     pub(super) fn at_once(&self, plans: u32) -> Target {
         Target { waiting_blocks: (self.target.waiting_blocks / plans).max(1), ..self.target }
     }

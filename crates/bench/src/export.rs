@@ -9,7 +9,7 @@ use passmuster_harness::conformance::report::Record;
 use passmuster_plan::collective::{Collective, ReduceOp};
 
 /// Columns of the CSV. Times are microseconds of a call, bandwidths GB/s; what is not known, or is not of a workload, is empty. `products` is the
-/// median time of the products within a call, `in_place` is told of gathers beside products.
+/// median time of the products within a call, `in_place` is given for gathers beside products.
 const COLUMNS: [&str; 34] = [
     "collective",
     "dtype",
@@ -81,7 +81,7 @@ fn line(timing: &Timing, launching: Launching, times: Option<&Summary>) -> [Stri
     };
     let number = |value: Option<f64>| value.map(|value| format!("{value:.4}")).unwrap_or_default();
     let interval = times.and_then(|times| times.estimate().interval);
-    // Bandwidths and what goes over the links are told of graphs.
+    // Bandwidths and what goes over the links are given for graphs only.
     let in_graph = launching == Launching::Graph;
     let bandwidths = timing.algbw_busbw.filter(|_| in_graph);
     let wire = timing.wire.filter(|_| in_graph);

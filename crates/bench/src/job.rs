@@ -24,7 +24,7 @@ pub(super) struct Job {
     pub notes_products: bool,
     /// What a call of each copy leaves, as far as that is judged here. That of collectives is judged by conformance.
     pub promises: Vec<ExpectedResult>,
-    /// What hosts are told while the plans are carried out, which are then parts of one call; inputs are integers, also where it is timed.
+    /// The verdicts that hosts get while the plans are carried out, which are then parts of one call. Inputs are integers, also when it is timed.
     pub verdicts: Option<HostChecks>,
 }
 
@@ -111,7 +111,7 @@ const fn stride(bytes: u64) -> u64 {
     bytes.next_multiple_of(512)
 }
 
-/// A buffer that holds so many copies of so many bytes.
+/// A buffer that holds `copies` copies of `bytes` bytes.
 pub(super) fn copied(name: &str, bytes: u64, copies: u32) -> BufferSpec {
     BufferSpec::new(name, u64::from(copies) * stride(bytes), Role::Data)
 }

@@ -219,7 +219,7 @@ impl<'m> Timer<'m> {
         self.prepare(contender, workload, method).map(|_| ())
     }
 
-    /// Runs a kernel that does nothing on each GPU, so that whoever runs next comes after another process.
+    /// Runs a kernel that does nothing on each GPU, so that the next to run comes after another process.
     ///
     /// # Errors
     /// As [`Machine::run`].
@@ -242,7 +242,7 @@ impl<'m> Timer<'m> {
         let name = self.prepare(contender, workload, method)?;
         let prepared = self.prepared.get_mut(&name).expect("prepared above");
         let met = self.machine.rendezvous();
-        // What hosts are told is in no graph.
+        // Calls whose hosts wait for verdicts are in no graph.
         let marks = match prepared.verdicts {
             Some(_) => Vec::new(),
             None => self.machine.run(&prepared.in_graph(method), self.deadline)?.marks,

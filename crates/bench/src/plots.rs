@@ -142,9 +142,9 @@ pub struct Plot {
 enum Scale {
     /// From 0.
     Linear,
-    /// Of times, up to so many microseconds.
+    /// Of times, up to `most` microseconds.
     Logarithmic { most: f64 },
-    /// Of ratios, about 1, from so much to so much.
+    /// Of ratios, about 1, from `least` to `most`.
     Ratio { least: f64, most: f64 },
 }
 
@@ -290,7 +290,7 @@ impl Axis {
         value > self.high || value < self.low
     }
 
-    /// Round values, not nearer to each other than so many units.
+    /// Round values, at least `apart` units from each other.
     fn ticks(&self, apart: f64) -> Vec<f64> {
         if !self.logarithmic {
             let step = round_steps().find(|step| self.high / step * apart <= (self.to - self.from).abs()).unwrap_or(self.high);

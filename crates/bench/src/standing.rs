@@ -108,13 +108,13 @@ impl<'a> Contest<'a> {
         worlds
     }
 
-    /// The sections of so many ranks, each with how it stands at every size.
+    /// The sections of `world` ranks, each with how it stands at every size.
     pub fn of_world(&self, world: u32) -> Vec<(&Section<'a>, Vec<Standing<'a>>)> {
         let of = self.sections.iter().filter(|section| section.workload.world() == world);
         of.map(|section| (section, section.standings())).collect()
     }
 
-    /// The score among so many ranks.
+    /// The score among `world` ranks.
     pub fn score(&self, world: u32) -> Option<Score> {
         let all: Vec<Standing<'a>> = self.of_world(world).into_iter().flat_map(|(_, standings)| standings).collect();
         Score::of(&all)
@@ -127,7 +127,7 @@ impl<'a> Contest<'a> {
 }
 
 impl<'a> Section<'a> {
-    /// How calls are launched that the verdict is about: in a graph, but for pipelines, whose hosts are told, which is in no graph.
+    /// How calls are launched that the verdict is about: in a graph, except for pipelines. Their hosts wait for verdicts, so they are in no graph.
     pub fn launching(&self) -> Launching {
         match self.workload {
             Workload::Pipeline(_) => Launching::Eager,

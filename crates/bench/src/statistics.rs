@@ -103,7 +103,7 @@ pub fn geometric_mean(ratios: &[f64]) -> Option<f64> {
 pub fn median_interval(samples: &[f64]) -> Option<(f64, f64)> {
     let mut sorted = samples.to_vec();
     sorted.sort_by(f64::total_cmp);
-    // The number of samples below the median is distributed as heads of so many coins.
+    // The number of samples below the median is distributed as the number of heads when as many coins are tossed.
     let mut ways = vec![1.0];
     for n in 0..sorted.len() {
         let next = ways[n] * (sorted.len() - n) as f64 / (n + 1) as f64;

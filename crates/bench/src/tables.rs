@@ -43,7 +43,7 @@ pub struct Table {
     pub title: String,
     /// Names of the columns.
     pub header: Vec<String>,
-    /// The first so many columns are flush left.
+    /// How many columns, from the first on, are flush left.
     pub left: usize,
     /// Cells.
     pub rows: Vec<Vec<String>>,

@@ -63,7 +63,7 @@ pub enum Side {
     Ours,
     /// Somebody else's.
     Peer,
-    /// Nobody's in the contest: part of the work only, which the others are held against, or a contender once more with ranks in processes of their own.
+    /// Nobody's in the contest: part of the work only, which the others are compared with, or a contender once more with ranks in processes of their own.
     Part,
 }
 
@@ -72,7 +72,7 @@ pub fn side(workload: &Workload, contender: &str) -> Side {
     let of_peer = |name: &str| ["nccl_", "torch_"].iter().any(|peer| name.starts_with(peer));
     let peer = contender.starts_with(FOREIGN) || contender.split(['/', '+']).any(of_peer);
     let part = match workload {
-        // Held against the same in threads: it would have a second chance to be the fastest.
+        // Compared with the same in threads: it would have a second chance to be the fastest.
         Workload::Collective(_) => contender.ends_with(IN_PROCESSES),
         Workload::Matmul(of) => of.is_part(contender),
         // Controls.

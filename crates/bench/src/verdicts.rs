@@ -1,4 +1,4 @@
-//! What hosts are told while a call is carried out, where they wait for it, and how long that holds them up.
+//! Verdicts that hosts get while a call is carried out: where they wait for them, and how long that holds them up.
 
 use std::sync::Arc;
 

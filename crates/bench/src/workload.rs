@@ -75,7 +75,7 @@ pub struct FsdpWorkload {
     pub k: u64,
 }
 
-/// All-to-alls of several batches of bf16, of each of which hosts are told.
+/// All-to-alls of several batches of bf16. Hosts get a verdict on each batch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct PipelineWorkload {
     /// Batches.

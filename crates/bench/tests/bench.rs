@@ -129,7 +129,7 @@ fn every_contender_of_products_can_be_checked_and_timed() {
         if ["matmul", "pull", "fused", "control/flags_set", "control/copies_elsewhere"].contains(&&*name)
             && matches!(contender, Contender::Multiplier(_))
         {
-            // Tiles of this size and so many calls take the emulator minutes; the lists of the harness run these kernels at small shapes.
+            // Tiles of this size and this number of calls take the emulator minutes; the lists of the harness run these kernels at small shapes.
             continue;
         }
         let checked = timer.check(&contender, &workload);
@@ -181,7 +181,7 @@ fn every_pipeline_can_be_checked_and_timed() {
         let checked = timer.check(&contender, &of).unwrap_or_else(|error| panic!("{name}: {error}"));
         assert_eq!(checked, ("integers, by the device, 4 batches".into(), None), "{name}");
         let round = timer.round(&contender, &of, &METHOD).unwrap_or_else(|error| panic!("{name}: {error}"));
-        assert_eq!((round.graph.len(), round.eager.len()), (0, 2), "{name}: what hosts are told is in no graph");
+        assert_eq!((round.graph.len(), round.eager.len()), (0, 2), "{name}: verdicts that hosts get are in no graph");
         let hosts = round.hosts.unwrap();
         // Two samples of four batches on three ranks.
         assert_eq!((hosts.blocked.len(), hosts.looked), (2, 24), "{name}");
@@ -406,7 +406,7 @@ fn products_are_held_against_what_they_could_be() {
         &[("cublas_lt", 1211.0), ("matmul", 1250.0), ("nccl_ring+matmul", 1944.0), ("chunked", 1500.0), ("fused", 1280.0)],
     );
     timings.extend(made_up_products(shape.with_size(4096), &[("cublas_lt", 325.0), ("nccl_ring+matmul", 562.0), ("fused", 360.0)]));
-    // What was not judged is held against nothing.
+    // What was not judged is compared with nothing.
     timings.last_mut().unwrap().check = None;
     let controls = [("control/flags_set", 1262.0), ("control/copies_elsewhere", 1274.0), ("control/copies_alone", 560.0)];
     timings.extend(made_up_products(shape, &controls));
@@ -424,7 +424,7 @@ fn products_are_held_against_what_they_could_be() {
     assert!(page.contains("done while all SMs are held") && page.contains("M: rows of A, those of all ranks together"), "{page}");
 }
 
-/// If this fails, a step is held against another's, or a speed-up stands where a result was not seen to be right.
+/// If this fails, a step is compared with another's, or a speed-up stands where a result was not seen to be right.
 #[test]
 fn steps_are_held_against_their_own_sequence_and_the_peers_best() {
     let shape = Workload::from(FsdpWorkload { layers: 8, dtype: DType::BF16, world: 8, m: 2048, n: 8192, k: 8192 });
@@ -439,7 +439,7 @@ fn steps_are_held_against_their_own_sequence_and_the_peers_best() {
     let mut timings = made_up_products(shape, &arms);
     timings[4].products = Summary::of(&[vec![9400.0]]);
     timings[4].rendezvous = Some(Rendezvous { met: 1, steps: 144 });
-    // What was not judged is held against nothing.
+    // What was not judged is compared with nothing.
     timings[5].check = None;
     timings.push(Timing { status: Status::NotSupported, ..Timing::new("overlap/nccl_copy_engine", shape, METHOD) });
     insta::assert_snapshot!(text_of(&timings, None));
@@ -475,7 +475,7 @@ fn hosts_that_wait_at_the_end_are_held_against_those_that_wait_for_each_batch() 
         drawn.iter().map(|plot| plot.name.as_str()).collect::<Vec<_>>(),
         ["all_to_all_async-b16-w8-time", "all_to_all_async-b16-w8-behind"]
     );
-    assert!(drawn[0].svg().unwrap().contains("microseconds for all batches"), "hosts are told in no graph: the plot is of eager times");
+    assert!(drawn[0].svg().unwrap().contains("microseconds for all batches"), "hosts get no verdict in a graph: the plot is of eager times");
     let schema = include_str!("../../../docs/reference/record-schema.md");
     for (field, _) in serde_json::to_value(&record.cases[0]).unwrap().as_object().unwrap() {
         assert!(schema.contains(&format!("| `cases[].{field}` |")), "docs/reference/record-schema.md does not say what `{field}` is");
@@ -884,7 +884,7 @@ fn records_of_mutants_and_of_the_ledger_are_rendered() {
     assert_eq!((&titles[..2], mutants.open), (&["Missed", "Mutants by kind"][..], 2));
 
     let ledger = judged("ledger.json");
-    // Of every record of it anew: the forms that there are become more.
+    // Each record has its own number of them: forms are added.
     let (cases, rest) = ledger.verdict.split_once(" cases: ").unwrap();
     assert!(cases.parse::<usize>().unwrap() > 2000 && rest == format!("{cases} passed; 0 findings"), "{}", ledger.verdict);
     assert!(

@@ -1,7 +1,7 @@
 //! What goes over the sockets: frames of bounded size, each with its length before it. Little-endian throughout.
 //!
-//! A [`Decoder`] takes bytes as they come from whoever sends them. It never holds more than one frame's limit beyond what it was given, and before a peer has
-//! proven that it knows the secret that limit is [`MOST_BEFORE_PROOF`].
+//! A [`Decoder`] takes bytes as they come from a peer. It never holds more than one frame's limit beyond what it was given. Before the peer has
+//! proven that it knows the secret, that limit is [`MOST_BEFORE_PROOF`].
 
 use crate::{BootstrapError, Loss};
 
@@ -35,7 +35,7 @@ pub type Bytes32 = [u8; 32];
 /// One thing that is said.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Frame {
-    /// The hub's first words to whoever connects.
+    /// The hub's first words to each peer that connects.
     Challenge {
         /// Its version.
         version: u16,

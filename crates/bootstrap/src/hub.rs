@@ -2,7 +2,7 @@
 //! that a rank is lost. It runs on a thread of its own, in the process that coordinates.
 //!
 //! An exchange has begun when its first contribution comes. It fails where a rank comes to another one, has left, is lost, or has not come in the time that
-//! the others gave it. What fails is told to all ranks, and stays the job's one failure: the first reason is the one that everybody reports.
+//! the others gave it. All ranks learn what fails, and it stays the job's one failure: the first reason is the one that all report.
 
 use std::{
     collections::VecDeque,
@@ -49,7 +49,7 @@ const FATE_LOOK: Duration = Duration::from_millis(10);
 /// How long a hub that ends waits for ranks to take their last words.
 const LAST_WORDS: Duration = Duration::from_secs(1);
 
-/// How long a rank may take nothing of what it is told.
+/// How long a rank may take nothing of what it is sent.
 const TAKES_NOTHING: Duration = Duration::from_secs(20);
 
 /// Says how a rank's process has ended, or that it is stopped; none where it runs, or nothing is known.
@@ -72,7 +72,7 @@ pub struct HubOptions {
     pub start_limit: Duration,
     /// Whether the job goes on without ranks that are lost: [`Event::Lost`] is all that becomes of it then, and exchanges that need them fail.
     pub goes_on: bool,
-    /// How ranks' processes end, where this process is told.
+    /// How ranks' processes end, if this process learns it.
     pub fate: Fate,
 }
 
@@ -211,7 +211,7 @@ impl Hub {
         self.tell(Command::Mail { rank, bytes });
     }
 
-    /// Ends the job: all ranks are told why, unless they have been told of something else before.
+    /// Ends the job: all ranks learn why, unless they have heard of another failure before.
     pub fn fail(&self, error: BootstrapError) {
         self.tell(Command::Fail(error));
     }
@@ -415,7 +415,7 @@ impl Running {
         let _ = rustix::io::read(&self.wake, &mut count);
     }
 
-    /// Lets in whoever knocks.
+    /// Accepts the connections that wait at the doors.
     fn let_in(&mut self) {
         if self.quiet_doors.is_some_and(|until| Instant::now() < until) {
             return;

@@ -33,7 +33,7 @@ pub const WORLD_SIZE: &str = "PASSMUSTER_WORLD_SIZE";
 /// How long a process that was killed may take to be gone.
 const REAP: Duration = Duration::from_secs(10);
 
-/// Ranks' processes, and the hub that they come to. When this is dropped, whoever is left of them is killed and reaped, with what it has started.
+/// Ranks' processes, and the hub that they come to. When this is dropped, the processes that are left are killed and reaped, with what they have started.
 #[derive(Debug)]
 pub struct Launched {
     children: Arc<Mutex<Vec<Started>>>,
@@ -89,7 +89,7 @@ impl Launched {
         lock(&self.children).iter().map(|started| started.child.id()).collect()
     }
 
-    /// Waits until all have ended, or for `limit`; whoever is there then is killed. How each ended, for people, in rank order.
+    /// Waits until all have ended, or for `limit`; then kills those that are left. Returns how each ended, for people, in rank order.
     pub fn finish(mut self, limit: Duration) -> Vec<String> {
         self.wait(limit);
         self.kill();
@@ -222,7 +222,7 @@ pub fn is_rank() -> bool {
     env::var_os(RANK).is_some()
 }
 
-/// This process as the rank that it was started as. Its standard input is the socket, and is `/dev/null` afterwards. It ends soon after whoever started it.
+/// This process as the rank that it was started as. Its standard input is the socket, and is `/dev/null` afterwards. It ends soon after its parent.
 ///
 /// # Errors
 /// Where it was not started as one.

@@ -152,7 +152,7 @@ impl Rank {
     /// Sends the hub bytes that are no message, as a process whose memory is broken may. It is for judging what becomes of that.
     pub fn send_garbage(&self) {
         let sending = self.0.sending.lock().unwrap_or_else(PoisonError::into_inner);
-        // Where nobody takes it, nobody is told wrong.
+        // If nobody takes these bytes, nobody gets wrong ones.
         let _ = rustix::io::write(&self.0.socket, &[0xff; 64]);
         drop(sending);
     }
@@ -165,7 +165,7 @@ impl Rank {
         self.0.wait_for("messages", None, |state| state.mail.pop_front())
     }
 
-    /// Ends this process where its hub goes away, a moment later: whoever started it is gone, and nobody would hear of it.
+    /// Ends this process a moment after its hub goes away: the process that started it is gone, and nobody would hear of it.
     pub fn end_with_hub(&self) {
         let socket = self.0.socket.try_clone();
         thread::spawn(move || {
@@ -221,7 +221,7 @@ impl Rank {
 
     /// The hub says who was first: that is the reason which this rank reports from now on, too.
     fn give_up_for(&self, reason: &str) {
-        // Whoever does not hear of it sees the connection's end.
+        // A hub that does not hear of it sees the connection's end.
         let _ = self.0.say(&Frame::GaveUp { how: Loss::GaveUp, reason: reason.to_owned() }, &[], "its end");
         let deadline = Instant::now() + GRACE;
         loop {
@@ -249,7 +249,7 @@ impl Shared {
             Some(rank) => {
                 BootstrapError::Lost { rank, world: self.world, what: what.to_owned(), how: Loss::Disconnected, reason: reason.to_owned() }
             }
-            None => BootstrapError::SetUp(format!("rank {}: whoever started it: {reason}, in {what}", self.rank)),
+            None => BootstrapError::SetUp(format!("rank {}: its parent process: {reason}, in {what}", self.rank)),
         }
     }
 
@@ -371,7 +371,7 @@ impl Bootstrap for Rank {
         if over_sockets {
             return Ok(self.exchange(what, &[], own)?.into_iter().map(|(_, _, descriptors)| descriptors).collect());
         }
-        // No Unix socket reaches them all: whoever may look into the others' processes takes them from there.
+        // No Unix socket reaches them all: each rank takes them from the others' processes, if it may look into those.
         let taken = places.iter().enumerate().map(|(rank, place)| {
             place
                 .take()
@@ -460,7 +460,7 @@ impl Place {
     }
 }
 
-/// This host, as long as it runs: a container of it that sees other sockets is told by these.
+/// This host's id, until it reboots. Containers on it have the same id, but may see other sockets.
 pub(crate) fn host() -> String {
     fs::read_to_string("/proc/sys/kernel/random/boot_id").map(|id| id.trim().to_owned()).unwrap_or_default()
 }

@@ -18,7 +18,7 @@ pub fn report_failure(message: &str) {
     }
 }
 
-/// Whole or not at all: whoever reads it may not wait.
+/// Writes the file whole or not at all: its reader may not wait.
 fn write(path: &Path, message: &str, seconds: u64) -> io::Result<()> {
     let mut new = path.to_owned().into_os_string();
     new.push(".new");

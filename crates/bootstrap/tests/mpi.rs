@@ -51,7 +51,7 @@ fn exchange() -> Result<String, BootstrapError> {
     let all = rank.all_gather_descriptors("memory", &[OwnedFd::from(memory)])?;
     let mut read = Vec::new();
     for memory in all.into_iter().flatten() {
-        // Whoever has it shares the place where it is read: one rank after the other.
+        // All that have it share its read position, so only one rank reads it.
         let mut memory = File::from(memory);
         if rank.rank() == 0 {
             memory.rewind().unwrap();

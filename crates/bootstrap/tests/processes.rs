@@ -75,7 +75,7 @@ fn alone(test: fn()) {
     let _one = ONE.lock().unwrap_or_else(PoisonError::into_inner);
     let (descriptors, ranks, sockets) = (descriptors_here(), ranks_here(), sockets_here());
     test();
-    // Whoever ends by itself may take a moment.
+    // A process that ends by itself may take a moment.
     let deadline = Instant::now() + Duration::from_secs(5);
     while ranks_here() != ranks && Instant::now() < deadline {
         thread::sleep(Duration::from_millis(5));
@@ -201,7 +201,7 @@ fn messages_go_both_ways_beside_exchanges() {
     assert!(left.contains(&Some(Event::Left { rank: 0 })) && left.contains(&Some(Event::Left { rank: 1 })), "{left:?}");
 }
 
-/// If this fails, whoever waits for a rank that was killed, was stopped, left or panicked waits for ever, or does not say for whom.
+/// If this fails, a rank that waits for one that was killed, was stopped, left or panicked waits for ever, or does not say for which.
 fn a_lost_rank_is_named_by_all_others() {
     for (how, reason) in [
         ("kill", "its process was killed by signal 9 (SIGKILL)"),
@@ -374,7 +374,7 @@ fn a_rank_that_never_comes_is_named() {
     }
 }
 
-/// If this fails, whoever finds the port holds up the job, gets into it, or fills this process's memory.
+/// If this fails, a stranger that finds the port holds up the job, gets into it, or fills this process's memory.
 fn strangers_are_refused_and_the_job_goes_on() {
     let mut job = Job::open(2);
     let stranger = |words: &[u8]| {

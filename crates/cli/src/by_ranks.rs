@@ -45,7 +45,7 @@ const GRACE_OF_GPUS: Duration = Duration::from_secs(90);
 /// Starts the processes of a job once more in an environment. The process of a rank may be lost at once.
 pub(crate) type Again = Box<dyn FnMut(Option<usize>, &Environment) -> anyhow::Result<Job>>;
 
-/// What to say where whoever started this process left it few of the host's cores: it computes all references.
+/// What to say if this process may use few of the host's cores: it computes all references.
 fn bound_to_few() -> Option<String> {
     let usable = thread::available_parallelism().ok()?.get();
     let online = cores(&fs::read_to_string("/sys/devices/system/cpu/online").ok()?)?;
@@ -127,7 +127,7 @@ impl ByRanks {
         if self.has_gpus() { case.environment(&self.registry) } else { Environment::new() }
     }
 
-    /// Starts the processes anew where there are none, or in another environment.
+    /// Starts the processes again if there are none, or if they need another environment.
     fn machine(&mut self, environment: &Environment) -> Result<&mut Processes<Job>, String> {
         if let Some(over) = &self.over {
             return Err(over.clone());
@@ -139,7 +139,7 @@ impl ByRanks {
         if self.machine.is_none() {
             let started = match &mut self.again {
                 Some(again) => again(None, environment).map_err(|error| error.to_string()),
-                None => Err("a rank's process is lost, and whoever started it must start the job again".into()),
+                None => Err("a rank's process is lost: start the job again".into()),
             };
             if let Err(error) = started.and_then(|job| self.take(job).map(drop).map_err(|error| error.to_string())) {
                 return Err(self.over.insert(error).clone());
@@ -156,7 +156,7 @@ impl ByRanks {
             None => self.environment_of(case).into_iter().filter(is_missing).map(|(name, value)| format!("{name}={value}")).collect(),
         };
         (!missing.is_empty()).then(|| {
-            format!("its processes need {} in their environment: whoever starts them sets it, as --launcher own does", missing.join(" "))
+            format!("its processes need {} in their environment: set it before you start them, or use --launcher own", missing.join(" "))
         })
     }
 
@@ -344,7 +344,7 @@ pub(crate) enum RankMachine {
     Cuda { gpus: Gpus, library: Library, local_rank: usize, nodes: usize },
 }
 
-/// Is a rank of such a job, until it is told to leave.
+/// Serves as a rank of such a job, until the coordinator lets it leave.
 ///
 /// # Errors
 /// Where the job has failed; [`StartError::CannotRun`] where this machine does not have what a rank needs, of which the coordinator has been told.
@@ -353,7 +353,7 @@ pub(crate) fn serve(registry: &Registry, rank: &Rank, machine: RankMachine) -> a
         if let Err(lost) = ranks::decline(rank, &error) {
             return anyhow::Error::from(lost);
         }
-        // Who went before the coordinator has heard all would be lost. It is told to leave, or the job has failed.
+        // A rank that leaves before the coordinator has heard all counts as lost. It waits until it may leave, or the job has failed.
         let _ = rank.receive();
         match error {
             MachineError::NotSupported { reason } => StartError::CannotRun { reason }.into(),

@@ -130,7 +130,7 @@ impl Docs {
             ExitCode::SUCCESS
         } else if self.check {
             differ.iter().for_each(|what| println!("{what}"));
-            println!("not what the code and the records say, `cargo xtask docs` writes it anew: {}", written.join(", "));
+            println!("not what the code and the records say (`cargo xtask docs` writes it): {}", written.join(", "));
             ExitCode::from(FINDING)
         } else {
             println!("{} parts, written: {}", parts.len(), written.join(", "));
@@ -139,14 +139,14 @@ impl Docs {
     }
 }
 
-/// A document with its parts made anew.
+/// A document with its parts made again.
 struct Renewed {
     text: String,
     /// Of each part that is not what it was, the first line that differs.
     differ: Vec<String>,
 }
 
-/// A document with its parts made anew by `make`, which gets their names.
+/// Makes the parts of a document again by `make`, which gets their names.
 ///
 /// # Errors
 /// A marker without its other, or a part that cannot be made, with its line.

@@ -87,7 +87,7 @@ impl Emulated {
         Emulated { machine: Emulator::new(how.options.clone()), how }
     }
 
-    /// Judges so many cases at once.
+    /// Judges `threads` cases at once.
     pub(crate) fn with_threads(mut self, threads: usize) -> Emulated {
         self.how.threads = threads;
         self
@@ -193,8 +193,8 @@ pub(crate) fn processors() -> usize {
     thread::available_parallelism().map_or(1, NonZeroUsize::get)
 }
 
-/// The same, so many at once, with what each item is expected to take. They are done in their order all the same: the largest ones all at once may take more memory
-/// than there is.
+/// Calls `one` for each item, in `threads` threads, and returns what it gave, in the order of the items. `costs` is what each item is expected to take.
+/// Items are started in their order: the largest ones all at once may take more memory than there is.
 pub(crate) fn in_threads<T: Sync, S, R: Send>(
     threads: usize,
     (items, costs): (&[T], &[f64]),

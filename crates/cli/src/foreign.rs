@@ -79,7 +79,7 @@ impl RegisteredKernel {
     }
 }
 
-/// One that was read and held against its PTX.
+/// A kernel from elsewhere that was read and checked against its PTX.
 pub(crate) struct Accepted {
     pub(crate) foreign: Foreign,
     /// The first of its PTX.

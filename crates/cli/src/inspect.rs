@@ -47,7 +47,7 @@ pub(crate) struct Inspect {
     json: bool,
 }
 
-/// What is told of a module.
+/// What `inspect` says of a module.
 #[derive(Serialize)]
 struct Told {
     /// Version of the ISA.

@@ -245,7 +245,7 @@ fn on_signal(end: impl FnOnce(i32) + Send + 'static) -> anyhow::Result<()> {
     waiting.context("cannot wait for signals")
 }
 
-/// Says a line, unless whoever reads it has stopped to.
+/// Writes a line to standard error. Gives up after half a second if nobody reads it.
 fn say(line: String) {
     let (said, done) = mpsc::channel();
     thread::spawn(move || {

@@ -11,7 +11,7 @@ use passmuster_plan::{algorithms::Registry, machine::MachineInfo};
 
 use crate::{launch::Environment, progress::progress_bar, worker::Machine};
 
-/// Is told of a verdict, with the place of its case in the list.
+/// Gets a verdict, with the place of its case in the list.
 pub(crate) type Judged<'a> = dyn Fn((usize, &Verdict)) + Sync + 'a;
 
 /// Who judges cases.
@@ -22,7 +22,7 @@ pub(crate) trait Judging {
     /// Where it cannot be started at all.
     fn machine(&mut self, cases: &[Case]) -> Result<MachineInfo, StartError>;
 
-    /// Judges all cases, with a progress bar, and returns the machine and the verdicts in the order of the cases. `judged` is told of each
+    /// Judges all cases, with a progress bar, and returns the machine and the verdicts in the order of the cases. `judged` gets each
     /// verdict when it is there, with the case's place in the list, from whichever thread has it.
     ///
     /// # Errors
@@ -113,7 +113,7 @@ pub(crate) fn by_environment(cases: &[Case], of: impl Fn(&Case) -> Environment) 
     places
 }
 
-/// What is told of the machine, of what workers in two environments say: one that has loaded NCCL knows more.
+/// What to report of the machine, of what workers in two environments say: one that has loaded NCCL knows more.
 pub(crate) fn known_better(first: Option<MachineInfo>, then: MachineInfo) -> MachineInfo {
     first.filter(|first| !first.nccl.is_empty()).unwrap_or(then)
 }

@@ -126,7 +126,7 @@ impl LaunchArgs {
         self.nodes.map_or(1, NonZeroUsize::get)
     }
 
-    /// How many cases this process judges at once, of so many processes on this host.
+    /// How many cases this process judges at once, if this host has `processes` processes.
     fn threads_of(&self, processes: usize) -> usize {
         let processors = thread::available_parallelism().map_or(1, NonZeroUsize::get);
         self.threads.map_or((processors / processes.max(1)).max(1), NonZeroUsize::get)

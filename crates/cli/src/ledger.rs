@@ -1,4 +1,4 @@
-//! `ledger`: every arithmetic and conversion form of the emulator, held against a GPU.
+//! `ledger`: every arithmetic and conversion form of the emulator, compared with a GPU.
 
 use std::{
     collections::BTreeSet,
@@ -168,7 +168,7 @@ impl Ledger {
                 Ok(got) => Row::compare(form, &inputs, &expected, &got, self.examples),
                 Err(error @ (MachineError::NotSupported { .. } | MachineError::Invalid { .. })) => Row::refused(form, error.to_string()),
                 Err(error @ MachineError::Fault { .. }) => {
-                    // The device is lost to this process: what was compared before is told all the same.
+                    // The device is lost to this process: what was compared before is still reported.
                     rows.push(Row::crashed(form, error.to_string()));
                     eprintln!("`{}`: {error}; {} forms after it were not tried", form.name, forms.len() - rows.len());
                     break;

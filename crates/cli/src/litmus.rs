@@ -1,4 +1,4 @@
-//! `ledger --litmus`: the litmus tests, held against a GPU.
+//! `ledger --litmus`: the litmus tests, compared with a GPU.
 
 use std::{fs, path::Path, process::ExitCode, time::Duration};
 
@@ -100,7 +100,7 @@ fn rows(tests: &[Test], skip: &[String], machine: &mut dyn Machine, rounds: u64)
                 Ok(row) => row,
                 Err(error @ MachineError::NotSupported { .. }) => LitmusRow::ended(test, Status::NotSupported, error.to_string()),
                 Err(error @ (MachineError::Fault { .. } | MachineError::Hang { .. })) => {
-                    // The device is lost to this process: what ran before is told all the same.
+                    // The device is lost to this process: what ran before is still reported.
                     let status = if matches!(error, MachineError::Fault { .. }) { Status::Crash } else { Status::Hang };
                     rows.push(LitmusRow::ended(test, status, error.to_string()));
                     eprintln!(

@@ -178,7 +178,7 @@ pub(crate) struct Found {
     /// Under which schedule of the emulator.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) schedule: Option<String>,
-    /// After so many seconds.
+    /// Seconds until it was found.
     pub(crate) seconds: f64,
     /// The verdict's reason.
     pub(crate) reason: String,

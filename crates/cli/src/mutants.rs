@@ -544,10 +544,10 @@ impl Ran {
     }
 }
 
-/// Is told of each outcome, with its subject's place in the list.
+/// Gets each outcome, with its subject's place in the list.
 type Put<'a> = dyn Fn(usize, Outcome) + Sync + 'a;
 
-/// The record of some outcomes, which took so many seconds.
+/// The record of some outcomes, which took `seconds` seconds.
 fn record(head: &Record<Outcome>, seconds: f64, outcomes: Vec<Outcome>) -> Record<Outcome> {
     let mut summary = Summary::of(outcomes.iter().map(|o| if o.caught { Status::Pass } else { Status::Fail }));
     summary.caught = Some(outcomes.iter().filter(|o| o.caught).count());

@@ -119,7 +119,7 @@ struct Compiled {
 
 impl RecordCase for Compiled {}
 
-/// A recipe that was held against its checkout.
+/// A recipe that was checked against its checkout.
 struct Peer {
     name: String,
     folder: PathBuf,
@@ -212,7 +212,7 @@ impl Peer {
             let path = into.join(Path::new(source).with_extension("ptx"));
             fs::write(&path, ptx).with_context(|| format!("cannot write {}", path.display()))?;
         }
-        // Before any is held against its PTX: a specification may name tables beside it.
+        // Before any is checked against its PTX: a specification may name tables beside it.
         let mut specs = Vec::new();
         for spec in &recipe.specs {
             let from = folder.join(spec);

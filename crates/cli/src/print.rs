@@ -102,7 +102,7 @@ pub(crate) fn aside(text: fmt::Arguments<'_>) {
     let _ = writeln!(io::stderr().lock(), "{}", harmless(&text.to_string()));
 }
 
-/// Whether somebody still reads standard output: whoever prints without end looks.
+/// Whether somebody still reads standard output. Check it in code that prints without end.
 pub(crate) fn is_read() -> bool {
     !GONE.load(Ordering::Relaxed)
 }

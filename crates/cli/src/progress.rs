@@ -15,14 +15,14 @@ use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 /// After how long a run whose progress is no bar on a terminal says how far it is.
 const NOW_AND_THEN: Duration = Duration::from_secs(30);
 
-/// How far a run of so many is that take about the same: a bar on a terminal, elsewhere a line now and then on standard error.
+/// How far a run of `items` items is that take about the same time: a bar on a terminal, elsewhere a line now and then on standard error.
 pub(crate) fn progress_bar(items: usize) -> ProgressBar {
     let bar = bar(items as u64, "{elapsed_precise} {bar:40} {pos}/{len} {eta} left {msg}");
     now_and_then(&bar, move |bar| how_far((bar.position(), items as u64), share(bar), bar.elapsed().as_secs_f64()));
     bar
 }
 
-/// How far a run is whose items take so long, each something else: what is left is told by that, and not by their number.
+/// How far a run is whose items take different times: what is left is estimated from their costs, not from their number.
 pub(crate) struct Progress<'c> {
     bar: ProgressBar,
     costs: &'c [f64],
@@ -30,7 +30,7 @@ pub(crate) struct Progress<'c> {
 }
 
 impl<'c> Progress<'c> {
-    /// Of items that take so long, in whatever unit.
+    /// Of items with these costs, in any unit.
     pub(crate) fn of(costs: &'c [f64]) -> Progress<'c> {
         let (all, items, done) = (costs.iter().sum::<f64>() * PARTS, costs.len() as u64, Arc::new(AtomicU64::new(0)));
         let bar = bar(all.ceil().max(1.0) as u64, "{elapsed_precise} {bar:40} {msg} {eta} left");
@@ -92,7 +92,7 @@ fn now_and_then(bar: &ProgressBar, line: impl Fn(&ProgressBar) -> String + Send 
     });
 }
 
-/// How far a run is after so many seconds, when a share of its work is done.
+/// How far a run is after `seconds` seconds, when a share of its work is done.
 fn how_far((done, of): (u64, u64), share: f64, seconds: f64) -> String {
     let left = if share > 0.0 { format!(", about {} left", rounded(seconds / share * (1.0 - share).max(0.0))) } else { String::new() };
     format!("{done} of {of} after {}{left}", taken(seconds))

@@ -47,7 +47,7 @@ Examples:
   cargo xtask records --check              exit 1 if a document quotes a stale record and does not say so
   cargo xtask records --check --fresh      and if a record of the emulator is stale: before a release
   cargo xtask records --mark               has the documents say so, and no longer where a record is fresh again
-  cargo xtask records --manifests          writes fixtures/manifests/ anew from the lists
+  cargo xtask records --manifests          writes fixtures/manifests/ from the lists
   cargo xtask records --require fixtures/manifests/gpus2-merge.toml merge.json
   cargo xtask records --same threads.json processes.json    the same bits?")]
 pub(crate) struct Records {

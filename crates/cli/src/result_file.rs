@@ -86,7 +86,7 @@ impl ResultFile {
     /// As [`ResultFile::write`], and those of `write`.
     pub(crate) fn write_by(&self, write: impl FnOnce(&Path) -> anyhow::Result<()>) -> anyhow::Result<()> {
         let Some(FileTarget { folder, name, .. }) = &self.place else {
-            // Whoever is to read a pipe may never come: a signal does not wait for that.
+            // The reader of a pipe may never come: a signal does not wait for it.
             WAITS_FOR_READER.store(true, Ordering::Release);
             let written = write(&self.path).with_context(|| cannot_write(&self.path));
             WAITS_FOR_READER.store(false, Ordering::Release);
@@ -197,7 +197,7 @@ impl Lock {
                 Err(TryLockError::Error(error)) if error.kind() == io::ErrorKind::Unsupported => {}
                 Err(TryLockError::Error(error)) => return Err(error.into()),
             }
-            // Whoever had it may have removed it in between.
+            // Its owner may have removed it in between.
             let ours = held.metadata()?;
             if fs::metadata(&path).is_ok_and(|there| (there.dev(), there.ino()) == (ours.dev(), ours.ino())) {
                 held.set_len(0)?;

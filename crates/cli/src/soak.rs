@@ -234,7 +234,7 @@ impl Soak {
         Ok(exit_status(&record).into())
     }
 
-    /// What rounds are drawn from, on a machine with so many GPUs.
+    /// What rounds are drawn from, on a machine with `gpus` GPUs.
     fn drawn(&self, gpus: usize) -> Drawn {
         if let Some(round) = &self.replay {
             return round.soak.clone();
@@ -344,7 +344,7 @@ impl Running<'_> {
                 }
             }
             let Some(held) = self.rounds.holds() else { break };
-            // Another process has begun anew.
+            // A process that was started since has nothing to be compared with.
             let before = self.so_far.held_last.last().filter(|before| before.process == held.process);
             more = before.map(|before| held.more_than(before)).unwrap_or_default();
             self.so_far.held_last.push(held);

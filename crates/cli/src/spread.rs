@@ -55,7 +55,7 @@ enum Request {
 /// What a process says.
 #[derive(Serialize, Deserialize)]
 enum Answer {
-    /// It judges so many cases at once, of this run.
+    /// It judges `threads` cases of this run at once.
     Ready { threads: usize, run: String },
     /// What became of a case.
     Verdict { index: usize, verdict: Box<Verdict> },

@@ -147,7 +147,7 @@ fn known(path: &Path) -> anyhow::Result<Tuning> {
 /// What is chosen from: those that every machine of the kind can run, and that round once: a call that is a byte longer is not to be less exact.
 fn contenders(registry: &Registry, collective: Collective) -> Vec<Arc<dyn Algorithm>> {
     let of_collective = registry.of(collective).cloned();
-    let call = sample_call(collective, 2, 1 << 10).expect("so many bytes fit");
+    let call = sample_call(collective, 2, 1 << 10).expect("2 KiB fit");
     of_collective.filter(|a| !a.is_peer() && !a.uses_multicast() && a.contract(&call).roundings == Roundings::Once).collect()
 }
 

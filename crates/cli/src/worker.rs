@@ -199,7 +199,7 @@ impl Worker {
             if soak::is_round(&request.case) {
                 return Round::read(registry, &request.case).map_or_else(not_understood, |round| {
                     let verdict = round.judge(machine, &settings(round.of_run(request.deadline())));
-                    // What is left open after a hang is told by the verdict.
+                    // After a hang, the verdict says what is left open.
                     if !verdict.voids_device() {
                         machine.close_groups();
                         Resources::now(machine).into_iter().for_each(worker::holds);

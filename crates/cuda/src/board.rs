@@ -46,7 +46,7 @@ impl Board {
         Ok(Board { rank, pages: files.into_iter().enumerate().map(map).collect::<Result<_, _>>()? })
     }
 
-    /// This process is ready to begin a run. What it wrote before is visible to whoever learns of it.
+    /// This process is ready to begin a run. What it wrote before is visible to a process that learns of it.
     pub(super) fn arrive(&self, run: u64) {
         self.pages[self.rank].word(ARRIVED).store(run, Ordering::Release);
     }
@@ -111,7 +111,7 @@ impl Drop for Page {
     }
 }
 
-/// Boards of processes, as if they had met: each maps all pages anew.
+/// Boards of processes, as if they had met: each maps all pages itself.
 #[cfg(test)]
 pub(super) fn boards(world: usize) -> Vec<Board> {
     let files: Vec<OwnedFd> = (0..world).map(|_| create().unwrap()).collect();

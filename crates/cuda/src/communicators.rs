@@ -229,7 +229,7 @@ fn fault(rank: usize, error: &NcclError) -> MachineError {
     MachineError::fault(rank, error.what.clone(), error.code.clone())
 }
 
-/// Which ranks a communicator has: so many, and how far apart they are.
+/// Which ranks a communicator has: how many, and how far apart they are.
 #[derive(Clone, Copy)]
 struct Place {
     world: usize,

@@ -72,8 +72,8 @@ impl Batches {
         let mut bytes: Vec<usize> = copies.iter().map(|copy| copy.bytes as usize).collect();
         // One set of attributes, from copy 0 on.
         let (mut attributes, mut since) = (attributes(), 0);
-        // SAFETY: the function has the signature that the bindings give it, which the table's declaration checks; the arrays have as many entries as it
-        // is told, and it reads them before it returns.
+        // SAFETY: the function has the signature that the bindings give it, which the table's declaration checks; the arrays have as many entries as the
+        // call says, and it reads them before it returns.
         let code = unsafe {
             (self.function)(to.as_mut_ptr(), from.as_mut_ptr(), bytes.as_mut_ptr(), copies.len(), &mut attributes, &mut since, 1, stream)
         };

@@ -95,7 +95,7 @@ struct Start {
 }
 
 impl Start {
-    /// Of so many ranks here.
+    /// Of `world` ranks here.
     fn new(world: usize, elsewhere: Option<(Arc<Board>, u64, usize)>) -> Start {
         Start { world, arrived: AtomicUsize::new(0), released: OnceLock::new(), abandoned: AtomicBool::new(false), elsewhere }
     }
@@ -136,7 +136,7 @@ impl Start {
     }
 }
 
-/// Carries out the programs of the ranks here and returns what each gave, in their order. `hosts` is told what they enqueue.
+/// Carries out the programs of the ranks here and returns what each gave, in their order. `hosts` notes what they enqueue.
 ///
 /// # Errors
 /// The failure that was seen first, else who was not done `deadline` after the start. `started` is called when ranks have started on their devices, unless
@@ -156,7 +156,7 @@ pub(super) fn execute(
         ranks::spawn(world, move |at| {
             let outcome = carry_out(&programs[at], &start, &hosts, deadline);
             if matches!(outcome, Outcome::Failed(_)) {
-                // Whoever has not started need not; whoever waits for this rank would do so until the deadline.
+                // Ranks that have not started need not. Ranks that wait for this one would do so until the deadline.
                 start.abandon();
             }
             outcome

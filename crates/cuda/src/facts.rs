@@ -71,7 +71,7 @@ impl Facts {
     /// Where the buffers of a group of `world` ranks lie.
     ///
     /// # Errors
-    /// `NotSupported` where the GPUs have no place for so many ranks, `Invalid` for none and for buffers that contradict each other.
+    /// `NotSupported` where the GPUs have no place for `world` ranks, `Invalid` for none and for buffers that contradict each other.
     pub(super) fn takes_group(&self, world: usize, buffers: &[BufferSpec]) -> Result<Layout, MachineError> {
         if world == 0 {
             return Err(MachineError::Invalid { reason: "world size 0: a group has at least 1 rank".into() });
@@ -164,7 +164,7 @@ fn not_supported<T>(reason: impl Into<String>) -> Result<T, MachineError> {
 }
 
 /// A machine without devices: it refuses what a [`CudaMachine`](super::CudaMachine) of the same facts would refuse, by the same code and in the same words,
-/// and says of everything else that it was not run. For whoever has no GPU and wants to know what one would make of a case.
+/// and says of everything else that it was not run. It serves users who have no GPU and want to know what one would make of a case.
 ///
 /// What only a device knows it does not look at: how much memory there is, how many blocks of a kernel are resident at once, and whether the
 /// driver takes the kernel.
@@ -198,7 +198,7 @@ impl Members for OnPaper {
 }
 
 impl Rehearsal {
-    /// A machine of so many H200, with all connections that there can be, and NCCL of a version such as 22809, where there is any.
+    /// A machine of `gpus` H200, with all connections that there can be, and NCCL of a version such as 22809, if there is any.
     pub fn of_h200(gpus: usize, nccl: Option<i32>, library: Library) -> Rehearsal {
         let facts = Facts { gpus: (0..gpus).collect(), capability: (9, 0), sms: DeviceModel::MEASURED.sms, connections: MOST_CONNECTIONS };
         Rehearsal::new(facts, nccl, library)

@@ -111,7 +111,7 @@ impl Kernel {
         &self.entry
     }
 
-    /// Blocks of `threads` threads and so many bytes of dynamic shared memory that one SM holds at once, in the current
+    /// How many blocks of `threads` threads and `dynamic_shared` bytes of dynamic shared memory one SM holds at once, in the current
     /// context. A kernel may be launched with that much afterwards.
     pub(super) fn blocks_per_sm(&self, threads: u32, dynamic_shared: u32) -> Result<u32, CudaError> {
         if dynamic_shared > UNASKED_SHARED {

@@ -127,8 +127,8 @@ fn with_source(error: &libloading::Error) -> String {
     }
 }
 
-/// Where a library may be, best first. A path that was given, by argument or by environment, has no fallback: whoever named a version wants
-/// that one.
+/// Where a library may be, best first. A path that was given, by argument or by environment, has no fallback: a user who named a version
+/// wants that one.
 fn candidates(wheel: &Wheel, explicit: Option<&Path>, environment: impl Fn(&str) -> Option<OsString>) -> Vec<PathBuf> {
     let set = |name: &str| environment(name).filter(|value| !value.is_empty());
     if let Some(path) = explicit.map(Path::to_path_buf).or_else(|| set(wheel.variable).map(PathBuf::from)) {

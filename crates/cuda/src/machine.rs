@@ -63,8 +63,8 @@ pub struct CudaOptions {
     /// which it has since CUDA 13.0. Not by default: where ranks share a GPU, three exchanges of four ranks back to back hung once of once tried (with a GPU
     /// each they do not), and what they gain has not been timed.
     pub batch_copies: bool,
-    /// Is told when ranks have started on their devices (true), and when the run has ended (false): for whoever watches a process from which no more
-    /// comes. Of short runs it hears the end only.
+    /// Is called when ranks have started on their devices (true), and when the run has ended (false). Use it to watch a process from which no more
+    /// comes. For short runs it is called at the end only.
     pub watch: Option<Watch>,
 }
 
@@ -738,7 +738,7 @@ impl Machine for CudaMachine {
     }
 }
 
-/// What a rank fetches, whoever looks.
+/// What a rank fetches. Any thread may look.
 struct OfRank {
     rank: usize,
     device: Arc<Device>,

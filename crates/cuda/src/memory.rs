@@ -217,7 +217,7 @@ pub(super) struct Arena {
 }
 
 impl Arena {
-    /// Finds or makes room for `bytes` bytes on each of `world` ranks. `allocate` gives so many bytes to each of some ranks, or to more, in their order.
+    /// Finds or makes room for `bytes` bytes on each of `world` ranks. `allocate` gets bytes and ranks; it allocates for each of these, or for more, in order.
     ///
     /// # Errors
     /// What `allocate` says.

@@ -304,8 +304,8 @@ impl Communicator {
         self.nccl.check(what, code, self.raw)
     }
 
-    /// Sends each rank so many elements of `bytes` bytes and receives so many from each, packed on both sides, in one group: ranks that did so one
-    /// after the other would wait for each other. A part of no elements is a call, too, as slots of none are.
+    /// Sends `sent[peer]` elements of `bytes` bytes to each rank and receives `received[peer]` from it, packed on both sides. All is in one group:
+    /// ranks that did so one after the other would wait for each other. A part of no elements is a call, too, as slots of none are.
     fn all_to_all(
         &self,
         (sent, received): (&[usize], &[usize]),

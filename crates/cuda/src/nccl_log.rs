@@ -187,7 +187,7 @@ impl Log {
         Ok(text.into_iter().map(|byte| if byte.is_ascii() { char::from(byte) } else { '?' }).collect())
     }
 
-    /// Repeats what the user wants to see of what came since it was last done. Whoever reads it may have gone, which is no reason to stop.
+    /// Repeats what the user wants to see of what came since it was last done. Its reader may have gone, which is no reason to stop.
     fn repeat(&mut self, to: &mut impl Write) {
         if self.target.repeated == Level::Nothing {
             return;
@@ -240,7 +240,7 @@ impl NcclLog {
 
     /// Passes over what was written so far.
     pub(super) fn skip(&mut self) {
-        // What cannot be read is told when it is asked about.
+        // A log that cannot be read is reported when somebody asks about it.
         let _ = self.fresh();
     }
 

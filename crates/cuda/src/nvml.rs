@@ -129,7 +129,7 @@ impl Gpu {
     pub(super) fn links(&self) -> Option<(u32, f64)> {
         let field = |field| FieldValue { field, scope: 0, timestamp: 0, latency: 0, kind: u32::MAX, result: u32::MAX, value: [0; 2] };
         let mut values = [field(LINK_COUNT), field(LINK_SPEED)];
-        // SAFETY: as in `condition`; it is told how many there are.
+        // SAFETY: as in `condition`; the call says how many there are.
         let code = unsafe { (self.nvml.functions.nvmlDeviceGetFieldValues)(self.handle, values.len() as i32, values.as_mut_ptr()) };
         let [count, speed] = values.map(|value| (value.result == 0 && value.kind == UNSIGNED).then_some(value.value[0]).filter(|&v| v > 0));
         (code == 0).then_some((count?, f64::from(speed?) / 1e3))

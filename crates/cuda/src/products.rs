@@ -20,7 +20,7 @@ pub(super) struct Products {
     library: Option<Arc<CublasLt>>,
     /// By the device's number.
     handles: BTreeMap<usize, Arc<Handle>>,
-    /// By the device's number and what the library is told: bytes of workspace and SMs.
+    /// By the device's number and what the library gets: bytes of workspace and SMs.
     ready: HashMap<(usize, Product, u64, Option<u32>), Arc<Matmul>>,
 }
 

@@ -17,8 +17,8 @@ use passmuster_plan::{
 
 impl CudaMachine {
     /// Opens the GPU of one rank, and meets the processes of the others, which must all call it. Of the GPUs that options name, or this process sees, it is the
-    /// one at the place `local_rank`, counted round. Ranks are taken to be on so many `nodes`, as many on each, in rank order: they map memory of their node's
-    /// ranks alone. NCCL goes by `NCCL_HOSTID`, which whoever says more than one must have set.
+    /// one at the place `local_rank`, counted round. Ranks are taken to be on `nodes` nodes, as many on each, in rank order: they map memory of their node's
+    /// ranks alone. NCCL goes by `NCCL_HOSTID`: set it if you pass more than one node.
     ///
     /// All processes then call [`open_group`](passmuster_plan::machine::Machine::open_group), `close_groups` and `run` alike, with the same arguments and in
     /// the same order; a group of fewer ranks than there are processes has the first of them. A process reads and writes buffers of its own rank, and has
@@ -49,7 +49,7 @@ impl CudaMachine {
     /// Where the buffers of a group lie, where its ranks reach each other.
     ///
     /// # Errors
-    /// `NotSupported` where they do not, or the GPUs do not take so many ranks.
+    /// `NotSupported` where they do not, or the GPUs do not take `world` ranks.
     pub(super) fn takes_group(&self, world: usize, buffers: &[BufferSpec]) -> Result<Layout, MachineError> {
         let layout = self.facts.takes_group(world, buffers)?;
         let unreachable =
@@ -84,7 +84,7 @@ impl CudaMachine {
         }
     }
 
-    /// Whether the first `world` ranks are on so many nodes.
+    /// Whether the first `world` ranks are on `nodes` nodes.
     fn has_nodes(&self, world: usize, nodes: usize) -> Result<(), MachineError> {
         let (processes, on) = self.peers.as_ref().map_or((world, 1), |peers| (peers.world(), peers.nodes));
         let of_node = processes / on;

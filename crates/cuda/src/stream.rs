@@ -95,7 +95,7 @@ impl Stream {
         Ok(Stream { driver, raw })
     }
 
-    /// So many streams of the current context that have each done one operation of every kind.
+    /// `count` streams of the current context that have each done one operation of every kind.
     ///
     /// What a stream does first may wait on the device until other streams' kernels have ended, though the driver takes it at once: where those kernels wait
     /// for it, both wait in vain. Seen of H200s with driver 580, where three and more such kernels share a GPU; docs/performance/sharing.md.
@@ -185,7 +185,7 @@ impl Stream {
 
     /// Copies device memory into pinned host memory, waiting at most for `limit`; whether it got done. If not, `to` must not be used again.
     pub(super) fn read_pinned(&self, from: u64, to: &mut Pinned, bytes: usize, limit: Duration) -> Result<bool, CudaError> {
-        // SAFETY: `to` is the host's memory of at least that many bytes. A caller that is told that the copy is not done leaves it: see above.
+        // SAFETY: `to` is the host's memory of at least that many bytes. A caller that learns that the copy is not done leaves it: see above.
         unsafe { call!(self.driver, cuMemcpyDtoHAsync_v2(to.raw, from, bytes.min(to.bytes), self.raw)) }?;
         self.wait(limit)
     }

@@ -61,7 +61,7 @@ impl Waiters {
         let _ = self.do_in_time(|waiters| release(&waiters.awaited, &waiters.devices, &waiters.streams));
     }
 
-    /// The driver may hold up whoever calls it while ranks hang.
+    /// The driver may hold up its caller while ranks hang.
     fn do_in_time<T: Send + 'static>(self: &Arc<Self>, work: impl Fn(&Waiters) -> T + Send + Sync + 'static) -> Option<T> {
         if self.awaited.is_empty() {
             return None;

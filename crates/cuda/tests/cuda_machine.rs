@@ -185,7 +185,7 @@ fn fills_copies_and_words_go_where_they_belong() {
     assert_eq!(machine.broken_canary(group).unwrap(), None);
 }
 
-/// If this fails, rounds capture anew what an earlier one has captured, or replay what is of other plans or of memory that is somebody else's by now.
+/// If this fails, rounds capture again what an earlier one has captured, or replay what belongs to other plans or to memory in other use by now.
 fn what_was_captured_is_replayed_while_its_group_is_open() {
     let mut machine = open(Some(vec![0]));
     let (pad, a) = (BufferSpec::new("pad", 4096, Role::Data), BufferSpec::new("a", 1000, Role::Data));

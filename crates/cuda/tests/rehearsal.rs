@@ -17,7 +17,7 @@ use passmuster_plan::{
 
 const NCCL: Option<i32> = Some(22809);
 
-/// What becomes of each case on a machine of so many GPUs.
+/// What becomes of each case on a machine of `gpus` GPUs.
 fn rehearsed(cases: &[Case], gpus: usize, nccl: Option<i32>, (registry, library): (&Registry, &Library)) -> Vec<Verdict> {
     let judge = |cases: &[Case]| {
         let mut machine = Rehearsal::of_h200(gpus, nccl, library.clone());

@@ -1,7 +1,7 @@
-//! Tensor maps: what a copy of a box is told of memory, as 128 bytes, and which bytes of a tensor a box is (PTX ISA 5.5).
+//! Tensor maps: 128 bytes that describe memory to a copy of a box, and which bytes of a tensor a box is (PTX ISA 5.5).
 //!
-//! The driver's bytes are not documented, so these are our own. Whoever reads them sees them, a copy of them is a map too, and what something other than
-//! `tensormap.replace` has changed is known to be no map any more: the last word follows from the others.
+//! The driver's bytes are not documented, so these are our own. A program that reads them sees ours. A copy of them is a map too. A map that anything
+//! but `tensormap.replace` has changed is recognised as no map any more: the last word follows from the others.
 //!
 //! # How it is read
 //! | of | read as |

@@ -87,7 +87,7 @@ fn run(text: &str, seed: u64) -> (bool, Vec<String>) {
     (right, races.reports(&memory).into_iter().map(|report| report.what).chain(stopped).collect())
 }
 
-/// If this fails, a compiler's pipeline is told to be wrong, or is computed wrongly.
+/// If this fails, a compiler's pipeline is reported as wrong, or is computed wrongly.
 #[test]
 fn a_product_of_triton_is_right_and_nothing_is_found() {
     for seed in 0..4 {

@@ -24,7 +24,7 @@ use passmuster_plan::{
 
 const BYTES: u64 = 64 << 10;
 
-/// A machine with inputs written, and a script of so many calls.
+/// A machine with inputs written, and a script of `calls` calls.
 fn set_up(algorithm: &dyn Algorithm, library: Library, world: u32, calls: usize, profile: Profile) -> (Emulator, Script) {
     let mut buffers = vec![BufferSpec::new("input", BYTES, Role::Data), BufferSpec::new("output", BYTES, Role::Data)];
     buffers.extend(algorithm.workspace(DType::BF16, world, BYTES));

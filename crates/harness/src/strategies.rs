@@ -42,7 +42,7 @@ pub fn worlds() -> impl Strategy<Value = u32> {
     1..=MAX_WORLD as u32
 }
 
-/// Calls of an algorithm on so many ranks, each with a graph of its own: every type and operator that it does, counts at the edges of packs, tiles and
+/// Calls of an algorithm on `worlds` ranks, each with a graph of its own: every type and operator that it does, counts at the edges of packs, tiles and
 /// slices and between them, offsets, in place, roots, inputs of every class, one rank that may be late.
 ///
 /// # Panics

@@ -43,6 +43,6 @@ fn manifests_are_those_of_the_lists(#[case] name: &str, #[case] list: List, #[ca
     let committed = text(&format!("fixtures/manifests/{name}.toml"));
     let now = of_list(&registry, list, place);
     let differs: Vec<(&str, &str)> = committed.lines().zip(now.lines()).filter(|(then, now)| then != now).collect();
-    assert!(committed == now, "{name}: `cargo xtask records --manifests` writes it anew; (was, is): {differs:#?}");
+    assert!(committed == now, "{name}: `cargo xtask records --manifests` writes it again; (was, is): {differs:#?}");
     Manifest::read(name, &now).unwrap();
 }

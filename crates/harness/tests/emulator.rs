@@ -689,7 +689,7 @@ fn dependent(seed: u64, operations: &[&str]) -> Result<Vec<u8>, MachineError> {
     machine.read(group, 0, &flag.whole())
 }
 
-/// If this fails, kernels are told right that rely on a launch before theirs which they have not waited for, or wrong that have.
+/// If this fails, kernels pass that rely on an earlier launch without having waited for it, or kernels fail that have waited.
 #[rstest]
 #[case::waits(&[WRITES, &format!("+{WAITS_AND_READS}")], true)]
 #[case::does_not_wait(&[WRITES, &format!("+{READS}")], false)]
@@ -788,7 +788,7 @@ fn sound_kernels_race_by_the_letter_and_not_on_hopper(#[values("one_shot", "two_
     assert_eq!(of(Profile::Off).unwrap().waived, []);
 }
 
-/// If this fails, profile `ptx` asks for more than the ISA does, or what docs/emulator/races.md says would mend our kernels does not.
+/// If this fails, profile `ptx` asks for more than the ISA does, or the fix that docs/emulator/races.md names for our kernels is none.
 #[rstest]
 fn barriers_that_release_and_acquire_keep_to_the_letter(#[values("one_shot", "two_shot")] algorithm: &str) {
     let module = format!("all_reduce/{algorithm}");

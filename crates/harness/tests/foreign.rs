@@ -419,8 +419,8 @@ fn rare_bugs_are_found(#[values(0, 1, 2, 3, 4, 5, 6)] number: usize) {
     }
 }
 
-/// Offsets beyond 4 GiB are for GPUs: the emulator has no time for so many elements. The Triton kernels' own specifications exclude them. If this fails, no
-/// list has them.
+/// Offsets beyond 4 GiB are for GPUs: the emulator has no time for that many elements. The Triton kernels' own specifications exclude them. If this fails,
+/// no list has them.
 #[test]
 fn merge_has_offsets_that_32_bits_do_not_hold() {
     for name in EXAMPLES.into_iter().filter(|name| !name.ends_with("_triton")) {

@@ -212,7 +212,7 @@ fn plans_of_parts() {
         algorithm.plan(&call, &Target::default()).to_string()
     });
     insta::assert_snapshot!(plans.join("\n"));
-    // What counts is the longest part of any two ranks, not what slots of so many elements would come to.
+    // What counts is the longest part of any two ranks, not the size of slots of that many elements.
     let most = 128 << 10;
     let (buffers, whole) = Shape::new(DType::BF16, ReduceOp::Copy, 3, most + 9).of(collective).call();
     let ll = REGISTRY.find(collective, "ll").expect("a known algorithm");
@@ -252,7 +252,7 @@ fn texts_with_stalls_have_code_in_place_of_every_mark() {
     }
 }
 
-/// An entry that is missing from the embedded PTX would be found only on a GPU, by whoever first asks for that combination.
+/// An entry that is missing from the embedded PTX would be found only on a GPU, by the first caller that asks for that combination.
 #[test]
 fn every_entry_is_in_the_embedded_kernels() {
     let library = REGISTRY.library();

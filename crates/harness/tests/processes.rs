@@ -119,7 +119,7 @@ fn act(part: &str) {
     }
 }
 
-/// Lets this process make no file, nor memory to share, of more than so many bytes.
+/// Lets this process make no file and no shared memory of more than `bytes` bytes.
 fn cap_memory(bytes: u64) {
     signal_hook::flag::register(signal_hook::consts::SIGXFSZ, Arc::default()).unwrap();
     setrlimit(Resource::Fsize, Rlimit { current: Some(bytes), maximum: Some(bytes) }).unwrap();
@@ -270,7 +270,7 @@ fn of_world(world: usize) -> Vec<String> {
     CASES.iter().map(|id| id.replace("w=W", &format!("w={world}"))).collect()
 }
 
-/// Cases of the smoke list for so many ranks.
+/// Cases of the smoke list for `world` ranks.
 fn smoke(world: u32) -> Vec<String> {
     List::Smoke.cases(&REGISTRY, 0).into_iter().filter(|case| case.world == world).map(|case| case.to_string()).collect()
 }
@@ -429,7 +429,7 @@ impl Scene {
         ranks.all_say().iter().map(|said| serde_json::from_str(said).unwrap()).collect()
     }
 
-    /// The error that all ranks have, each within so many seconds.
+    /// The error that all ranks have, each within `seconds` seconds.
     fn error_of_all(name: &str, world: usize, seconds: f64) -> MachineError {
         let mut all = Scene::in_processes(name, world);
         for (rank, said) in all.iter().enumerate() {
@@ -485,7 +485,7 @@ fn a_rank_that_never_comes_is_named_by_who_waits_for_it() {
     assert_eq!(stuck, expected);
 }
 
-/// If this fails, a deadlock lasts until the deadline, or is told otherwise than in one process.
+/// If this fails, a deadlock lasts until the deadline, or is reported otherwise than in one process.
 fn words_that_nobody_writes_are_a_deadlock() {
     let error = Scene::error_of_all("no_writer", 2, 20.0);
     let MachineError::Hang { cause, standing, unfinished, .. } = &error else { panic!("{error}") };

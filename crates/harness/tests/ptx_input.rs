@@ -182,7 +182,7 @@ proptest! {
     }
 }
 
-/// How many cases a property is tried on: `PROPTEST_CASES` or so many.
+/// How many cases a property is tried on: `PROPTEST_CASES`, or `default`.
 fn cases(default: u32) -> u32 {
     std::env::var("PROPTEST_CASES").ok().and_then(|number| number.parse().ok()).unwrap_or(default)
 }

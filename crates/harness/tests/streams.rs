@@ -59,7 +59,7 @@ fn wait_for_word(at: u64) -> Op {
     Op::WaitValue { at: Region::new("words", at, 4), value: 1 }
 }
 
-/// What machines with GPUs replay from an earlier capture is what this one carries out anew: if this fails, a script's graph is that of an earlier one's plans
+/// What machines with GPUs replay from an earlier capture, this one carries out again. If this fails, a script's graph is that of an earlier script's plans
 /// or group.
 #[test]
 fn a_graph_is_of_its_own_plans_and_group() {
@@ -217,7 +217,7 @@ fn copy_engines_gather_without_a_kernel() {
     assert_eq!(verdict("all_reduce/copy_engine:bf16,sum:w=4:n=500"), ["all_reduce/copy_engine", "conformance/fill"]);
 }
 
-/// If this fails, blocks that hold do not come, do not go when they are told to, or do so before; then what tests/cuda_machine.rs says of copy
+/// If this fails, blocks that hold do not come, do not go when they are asked to, or go before that. Then what tests/cuda_machine.rs says of copy
 /// engines means nothing.
 #[rstest]
 fn blocks_hold_until_they_are_told_or_give_up(

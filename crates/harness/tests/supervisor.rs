@@ -106,7 +106,7 @@ fn act(role: &str) {
                 worker::busy(false);
                 thread::sleep(Duration::from_secs(600));
             }
-            // On whoever does not give it a minute.
+            // If the request gives it less than a minute.
             "sleep_if_hurried" if request.deadline() < Duration::from_secs(60) => thread::sleep(Duration::from_secs(600)),
             "sleep_then_die" if request.deadline() < Duration::from_secs(60) => thread::sleep(Duration::from_secs(600)),
             "sleep_then_die" => process::exit(5),
@@ -121,7 +121,7 @@ fn act(role: &str) {
                 let settings = Settings { registry: &REGISTRY, deadline: request.deadline(), shared_pads: false, progress: &|_| {} };
                 let case: CollectiveCase = argument.parse().expect("an id");
                 let mut verdict = runner::judge(&case, &mut Emulator::new(EmulatorOptions::of(&REGISTRY)), &settings);
-                // Longer than whoever is killed lives.
+                // Longer than a killed process would live.
                 thread::sleep(Duration::from_millis(100));
                 verdict.case.clone_from(&request.case);
                 return verdict;
@@ -136,7 +136,7 @@ fn act(role: &str) {
             }
             "panic" => panic!("index 8 out of range"),
             "hang" => return Verdict::without_checks(&request.case, Status::Hang, "rank 3 did not finish"),
-            // A case's own id: what waits gives up in it on whoever does not give it a minute, with `sum`, and always, with `max`.
+            // A case's own id. A wait in it gives up, with `sum` if the request gives it less than a minute, and always with `max`.
             "all_reduce/one_shot:bf16" if argument.starts_with("max") || request.deadline() < Duration::from_secs(60) => {
                 return Verdict::without_checks(&request.case, Status::Hang, "rank 3 did not start");
             }
@@ -227,7 +227,7 @@ fn a_hang_is_a_verdict_and_the_next_case_runs_afresh() {
     assert_next_runs_afresh(&mut supervisor, id);
 }
 
-/// If this fails, a loaded host is reported as a hang of the kernel, or nobody is told that it took long.
+/// If this fails, a loaded host is reported as a hang of the kernel, or nobody learns that it took long.
 fn what_is_slow_passes_at_a_second_look_that_is_told() {
     let mut supervisor = supervisor("ready");
     supervisor.machine().unwrap();
@@ -315,7 +315,7 @@ fn a_second_look_that_dies_is_a_crash() {
     assert!(verdict.reason.contains("exited with code 5") && verdict.reason.contains("; judged a second time"), "{}", verdict.reason);
 }
 
-/// If this fails, `fault=killed` kills whoever judges it, or nobody at all.
+/// If this fails, `fault=killed` kills any process that judges it, or none at all.
 fn only_a_worker_that_says_so_is_killed() {
     let case = "judge,all_reduce/one_shot:bf16,sum:w=2:n=40:fault=killed";
     let verdict = ask(&mut supervisor("ready"), case);

@@ -52,7 +52,7 @@ impl Auto {
         &TABLE
     }
 
-    /// What it may choose among so many ranks.
+    /// The algorithms that it may choose among `world` ranks.
     fn algorithms(&self, world: u32) -> Vec<&Arc<dyn Algorithm>> {
         let mut all: Vec<_> = of_table(self.collective).into_iter().filter_map(|name| self.find(name)).collect();
         if self.premultiplied {
@@ -173,7 +173,7 @@ pub fn thresholds(collective: Collective, world: u32) -> Vec<u64> {
     TABLE.row(collective, world).map_or_else(Vec::new, |row| row.thresholds().collect())
 }
 
-/// A call of so many bytes at most, of the larger of input and output, of bf16: what [`choose`] is asked about where there is no call yet.
+/// A bf16 call whose larger side, input or output, has at most `bytes` bytes: what [`choose`] is asked about if there is no call yet.
 ///
 /// # Errors
 /// As [`Call::uniform`].

@@ -22,10 +22,10 @@ use passmuster_plan::{
 /// Bytes of a row.
 const ROW: u64 = MAX_WORLD as u64 * 4;
 
-/// Bytes of the rows of an [`Exchange`](super::Exchange). For ranks that kernels could not address, so many each, there are as many more rows behind them.
+/// Bytes of the rows of an [`Exchange`](super::Exchange). Each further `MAX_WORLD` ranks, which kernels could not address, have as many behind them.
 const ROWS: u64 = 2 * ROW;
 
-/// The words of an algorithm that has so many meetings in a call.
+/// The words of an algorithm that has `meetings` meetings in a call.
 pub(super) fn words(algorithm: &str, meetings: u64) -> BufferSpec {
     BufferSpec::new(format!("{algorithm}.words"), meetings * ROW, Role::Signals)
 }
@@ -41,7 +41,7 @@ pub(super) fn part(of: &Region, rank: u32, world: u32) -> Region {
     slot(of, rank, of.bytes / u64::from(world))
 }
 
-/// Words of two meetings among so many ranks: of an [`Exchange`](super::Exchange), and of what is as long.
+/// Words of two meetings among `world` ranks: of an [`Exchange`](super::Exchange), and of other algorithms with two.
 pub(super) fn words_of_exchange(algorithm: &str, world: u32) -> BufferSpec {
     words(algorithm, u64::from(world).div_ceil(MAX_WORLD as u64) * ROWS / ROW)
 }

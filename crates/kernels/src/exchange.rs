@@ -59,7 +59,7 @@ const BARRIER_THREADS: u32 = 128;
 const READY: u64 = 0;
 const DONE: u64 = 1;
 
-/// From so many bytes on, a rank's own part is copied beside the peers' parts: two copies of one stream come one after the other, though the links have
+/// From this many bytes on, a rank's own part is copied beside the peers' parts: two copies of one stream come one after the other, though the links have
 /// no part in this one. Smaller calls are not what copy engines are for, and need no second stream: of ranks that share a GPU, those with kernels that
 /// wait and a side stream in a graph have hung (docs/performance/sharing.md).
 const BESIDE: u64 = 64 << 10;

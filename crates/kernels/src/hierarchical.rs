@@ -36,7 +36,7 @@ enum Step {
     Copy { from: Region, to: Region },
     /// A call among the ranks of its node.
     Within(Call),
-    /// A call of so many elements a slot among the ranks of its index on all nodes.
+    /// A call of `count` elements a slot among the ranks of its index on all nodes.
     Across { collective: Collective, count: u64, input: Region, output: Region },
 }
 
@@ -69,7 +69,7 @@ impl Hierarchical {
         let (nodes, of_node) = (call.nodes(), call.world() / call.nodes());
         let (count, size) = (call.count, call.dtype.size());
         let own = |name: &str, elements: u64| Region::new(format!("{NAME}.{name}"), 0, elements * size);
-        // So many slots of a region from one on.
+        // `number` slots of a region, from slot `first` on.
         let slots = |of: &Region, first: u32, number: u32| {
             Region::new(of.buffer.clone(), of.offset + u64::from(first) * count * size, u64::from(number) * count * size)
         };
@@ -197,7 +197,7 @@ impl Algorithm for Hierarchical {
         within.try_for_each(|call| self.auto(call.collective).supports(call))
     }
 
-    /// What the most demanding way takes to have so many ranks on nodes.
+    /// What the most demanding way to place `world` ranks on nodes takes.
     fn workspace(&self, dtype: DType, world: u32, bytes: u64) -> Vec<BufferSpec> {
         let slot = bytes / self.collective.slots(world).0;
         // An all-reduce's slices may be longer than it by what is left of the last one.

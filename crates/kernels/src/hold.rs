@@ -5,7 +5,7 @@ use std::{sync::Arc, time::Duration};
 use passmuster_plan::device::DeviceModel;
 use passmuster_plan::plan::{Arg, BufferSpec, Launch, Op, Plan, Region, Role, Step};
 
-/// On each rank so many blocks, each with so many bytes of shared memory and for so long at most.
+/// Blocks on each rank that hold SMs: how many, with how much shared memory each, and for how long at most.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Holders {
     /// Blocks of a rank.
@@ -22,8 +22,8 @@ impl Holders {
     /// The word that a block leaves that gave up.
     pub const GAVE_UP: u32 = 2;
 
-    /// One block on each of so many SMs, with the shared memory that no other fits beside from compute capability 9.0 on: all there is
-    /// but the KiB that each block is charged besides.
+    /// One block on each of `sms` SMs. It has all the shared memory there is but the KiB that each block is charged besides: from compute
+    /// capability 9.0 on, no other block fits beside it.
     pub const fn of_all(sms: u32, limit: Duration) -> Holders {
         Holders { blocks: sms, shared: DeviceModel::MEASURED.shared_per_block, limit }
     }

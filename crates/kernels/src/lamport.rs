@@ -178,7 +178,7 @@ impl Algorithm for Lamport {
     }
 }
 
-/// Blocks and threads of one for so many bytes to each peer.
+/// Blocks, and threads of each, for `bytes` bytes to each peer.
 fn grid(bytes: u64, waiting_blocks: u32, most_threads: u32) -> (u32, u32) {
     let packs = bytes.div_ceil(PACK);
     let most = u64::from(waiting_blocks.min(MAX_BLOCKS));

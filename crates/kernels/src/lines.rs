@@ -22,7 +22,7 @@ pub(super) fn buffers(algorithm: &str, world: u32, bytes: u64) -> Vec<BufferSpec
     synchronisation_with(algorithm, tiles * 2 * u64::from(world) * TILE * LINE, tiles * TILE * 4)
 }
 
-/// Blocks and threads of one for so many bytes to each peer: a line a thread, in as many blocks as may wait and no more threads than it takes.
+/// Blocks, and threads of each, for `bytes` bytes to each peer: a line a thread, in as many blocks as may wait and no more threads than it takes.
 pub(super) fn grid(bytes: u64, waiting_blocks: u32) -> (u32, u32) {
     let lines = bytes.div_ceil(PAYLOAD);
     let most = u64::from(waiting_blocks.min(MAX_BLOCKS));
@@ -33,7 +33,7 @@ pub(super) fn grid(bytes: u64, waiting_blocks: u32) -> (u32, u32) {
     (lines.div_ceil(u64::from(block)).clamp(1, most) as u32, block)
 }
 
-/// Whether so many bytes to each peer are no more than `most`.
+/// Whether `bytes` bytes to each peer are no more than `most`.
 ///
 /// # Errors
 /// Says what the algorithm takes.

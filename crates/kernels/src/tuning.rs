@@ -60,7 +60,7 @@ impl Row {
         self.steps.iter().filter_map(|step| step.up_to)
     }
 
-    /// The index of the step that so many bytes fall into.
+    /// The index of the step that `bytes` bytes fall into.
     ///
     /// # Panics
     /// If the row has no step without an end.
@@ -77,7 +77,7 @@ impl Row {
         self.steps.extend_from_slice(&other.steps[from + usize::from(goes_on)..]);
     }
 
-    /// Why so many bytes among `world` ranks fall into their step.
+    /// Why `bytes` bytes among `world` ranks fall into their step.
     pub fn reason(&self, bytes: u64, world: u32) -> String {
         let at = self.step_of(bytes);
         let from = at.checked_sub(1).and_then(|before| self.steps[before].up_to).map_or(0, |last| last + 1);

@@ -51,7 +51,7 @@ pub fn header() -> String {
         "Peers",
         &[("u64 address[MAX_RANKS]", "")],
     );
-    text += &structure("So many ranks, one after another, going round.", "Ranks", &kit::Ranks::FIELDS.map(|field| (field, "")));
+    text += &structure("`count` ranks from the first on, going round.", "Ranks", &kit::Ranks::FIELDS.map(|field| (field, "")));
     let sites = Site::ALL.map(|site| (format!("SITE_{}", site.name().to_uppercase()), site as u64));
     let sites: Vec<(&str, u64)> = sites.iter().map(|(name, value)| (&**name, *value)).collect();
     text += &enumeration("Where a kernel synchronises.", "Site", &sites);
@@ -63,7 +63,7 @@ pub fn header() -> String {
     );
     text += &structure("What a wait that was given up leaves.", "StuckEntry", &STUCK_FIELDS);
     text += &enumeration(
-        "What an entry that does all types and operators is told, in place of `average`: whether the sum is divided by the world size, and\n\
+        "What an entry that does all types and operators gets in place of `average`: whether the sum is divided by the world size, and\n\
          // from which bits on its operator and its type are, by their numbers in dtypes.cuh.",
         "",
         &[

@@ -34,7 +34,7 @@ pub enum Order {
     RankAscending,
     /// Starts at the rank that owns the element and goes round: any of the W rotations, constant over an owner's slice.
     AnyRotation,
-    /// Ascending within each of so many nodes, as many ranks on each, rounded to the element type there; then the nodes' results in any order and any tree.
+    /// Ascending within each of this many nodes, as many ranks on each, rounded to the element type there; then the nodes' results in any order and any tree.
     ByNode(u32),
     /// Any order and any tree.
     Any,

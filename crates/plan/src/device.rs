@@ -237,7 +237,7 @@ mod tests {
         assert_eq!(DeviceModel::find("h20").unwrap_err(), "unknown device `h20`: expected one of a100, h100, h200, b200");
     }
 
-    /// If this fails, blocks that a device cannot hold together are run together, and a hang is missed, or one that is none is told. The numbers are those of
+    /// If this fails, blocks that a device cannot hold together are run together, and a hang is missed, or a false one reported. The numbers are those of
     /// cudaOccupancyMaxActiveBlocksPerMultiprocessor.
     #[rstest]
     #[case::threads(DeviceModel::H200, (1024, 0, None), (2, Resource::Threads))]

@@ -26,7 +26,7 @@ pub struct Library {
 #[derive(Default)]
 struct Embedded {
     modules: Vec<&'static Module>,
-    /// Entries of each module: every launch of every script is held against them.
+    /// Entries of each module: every launch of every script is checked against them.
     entries: Vec<OnceLock<HashSet<&'static str>>>,
     /// Texts with stalls.
     stalled: Vec<OnceLock<String>>,

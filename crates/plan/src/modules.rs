@@ -53,7 +53,7 @@ pub const FOREIGN: &str = "foreign/";
 pub struct MutantCases {
     /// The element type whose entry is mutated, and of the cases.
     pub dtype: DType,
-    /// Ranks, and so many elements of a call among them that several blocks have work, and those that go tile by tile several tiles each.
+    /// Ranks, and elements of a call among them: enough that several blocks have work, and that blocks that go tile by tile have several tiles each.
     pub several: (u32, u64),
     /// Whether there are words that its packs cannot carry, for which it has a path of its own: cases of special inputs have them.
     pub rare_words: bool,
@@ -89,7 +89,7 @@ impl Module {
         Module { calls, ..self }
     }
 
-    /// With entries of their own for so many reductions.
+    /// With entries of their own for these reductions.
     #[must_use]
     pub const fn with_entries(self, own_entries: OwnEntries) -> Module {
         Module { own_entries, ..self }

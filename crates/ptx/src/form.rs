@@ -400,7 +400,7 @@ impl<'f, 't> Form<'f, 't> {
         self.address_of(operand, name, offset, space)
     }
 
-    /// A tensor map's address and a coordinate for each of so many dimensions.
+    /// A tensor map's address and a coordinate for each of `dimensions` dimensions.
     pub(super) fn place_in_tensor(&mut self, dimensions: usize) -> Result<(Address, Box<[Operand]>), PtxError> {
         let operand = self.operand("a place in a tensor")?;
         let OperandKind::InTensor(name, coordinates) = &operand.kind else {

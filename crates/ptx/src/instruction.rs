@@ -1,6 +1,6 @@
 //! The decoded form: what an executor runs.
 //!
-//! One variant of [`Instruction`] is one family. No field is a string, and every field is needed: whoever matches a variant sees all
+//! One variant of [`Instruction`] is one family. No field is a string, and every field is needed: code that matches a variant sees all
 //! that the PTX said, cache hints included.
 //!
 //! Values: a register of 8 or 16 bits lives in the low bits of a 32-bit slot, and what is above them is unspecified. An immediate has
@@ -200,7 +200,7 @@ pub enum Axis {
     Z,
 }
 
-/// A special register. All have 32 bits but for those where 64 are told, and one predicate.
+/// A special register. It has 32 bits, unless its variant says 64 bits or a predicate.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[allow(missing_docs)] // Their names are PTX's.
 pub enum Special {
@@ -503,7 +503,7 @@ instructions! {
     Copy { plain bytes: u32, read destination: Address, read source: Address, read source_bytes: Option<Operand>, read ignored: Option<Condition>, }
     /// `cp.async.commit_group`
     CopyCommit {}
-    /// `cp.async.wait_group`: for all but so many of the last groups; `cp.async.wait_all` for all copies.
+    /// `cp.async.wait_group`: for all but the last `groups` groups; `cp.async.wait_all`, without a number: for all copies.
     CopyWait { plain groups: Option<u32>, }
     /// `cp.async.mbarrier.arrive` when all earlier `cp.async` are done; `counted` with `.noinc`: the arrival is among those that the mbarrier expects.
     CopyArrive { plain space: Space, plain counted: bool, read address: Address, }
@@ -512,7 +512,7 @@ instructions! {
     BulkCopy { plain to: Space, plain from: Space, plain reduction: Option<(AtomicOp, Type)>, read destination: Address, read source: Address, read bytes: Operand, read completion: BulkCompletion, read blocks: Option<Operand>, read mask: Option<Operand>, }
     /// `cp.async.bulk.commit_group`
     BulkCommit {}
-    /// `cp.async.bulk.wait_group`: for all but so many of the last groups; with `.read` only until their sources have been read.
+    /// `cp.async.bulk.wait_group`: for all but the last `groups` groups; with `.read` only until their sources have been read.
     BulkWait { plain reads: bool, plain groups: u32, }
     /// `cp.async.bulk.tensor` and `cp.reduce.async.bulk.tensor`, which has an operation: a box between the tensor of a map and shared memory; `blocks` of
     /// the cluster get it where that is given.
@@ -555,12 +555,12 @@ instructions! {
     WarpgroupFence {}
     /// `wgmma.commit_group`
     WarpgroupCommit {}
-    /// `wgmma.wait_group`: for all but so many of the last groups.
+    /// `wgmma.wait_group`: for all but the last `groups` groups.
     WarpgroupWait { plain groups: u32, }
     /// `setmaxnreg`: what a program sees is the same, unless it asks for what its block has not.
     SetRegisters { plain more: bool, plain count: u32, }
     /// `createpolicy`: of caching.
     CreatePolicy { out destination: Register, }
-    /// What this front end does not know, and why. Whoever comes to it cannot be run.
+    /// What this front end does not know, and why. A kernel that reaches it cannot be run.
     Unknown { plain error: Box<PtxError>, }
 }

@@ -265,7 +265,7 @@ pub(super) fn compact(code: &mut [Operation], declared: RegisterCounts, left: &m
 /// Operations at which a register has its slot: ascending, apart from one another. Of one that is never named, none.
 type Stretches = Vec<Range<usize>>;
 
-/// A slot for each register of a function of so many operations: the lowest that is free where it is needed, in the order in which they are first needed.
+/// A slot for each register of a function of `operations` operations: the lowest that is free where it is needed, in the order in which they are first needed.
 fn assign(stretches: &[Stretches], operations: usize, first: impl Fn(Class) -> usize) -> (Vec<u16>, RegisterCounts) {
     let mut slots = vec![0; stretches.len()];
     let mut counts = RegisterCounts::default();

@@ -24,7 +24,7 @@ pub(crate) fn is_special(name: &str, component: Option<&str>) -> bool {
     special(name, component).is_some() || UNMODELLED.contains(&name)
 }
 
-/// Whether a name is that of one of `count` special registers that are told apart by a number, as `%envreg3` is.
+/// Whether `name` is that of one of `count` special registers that differ by a number, as in `%envreg3`.
 fn numbered(name: &str, stem: &str, count: u32) -> bool {
     name.strip_prefix(stem).is_some_and(|number| (0..count).any(|one| one.to_string() == number))
 }

@@ -354,7 +354,7 @@ fn an_error_says_where_and_what(#[case] body: &str, #[case] expected: &str) {
     assert!(shown.contains(&format!("    10 | {body}")), "{shown}");
 }
 
-/// What is wrong with one instruction is an error of whoever comes to it, the same as of a strict reading, and nobody else's.
+/// An error in one instruction is an error only of the kernels that reach it, and the same as in a strict reading.
 #[rstest]
 #[case("frobnicate.u32 %r1;")]
 #[case("add.weird.u32 %r1, %r2, 1;")]

@@ -287,7 +287,7 @@ modifiers! {
         Streaming = "cs",
         /// Last use.
         LastUse = "lu",
-        /// Fetched anew.
+        /// Fetched again.
         Volatile = "cv",
         /// Written back.
         WriteBack = "wb",

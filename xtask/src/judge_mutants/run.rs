@@ -31,7 +31,7 @@ const MOST_PAGES: u64 = 1 << 20;
 /// Between looks at a test that runs.
 const PAUSE: Duration = Duration::from_millis(3);
 
-/// After so many of them its memory is looked at.
+/// Looks at a test for each look at its memory.
 const LOOKS: u32 = 16;
 
 /// What a run may take.

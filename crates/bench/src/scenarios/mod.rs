@@ -17,7 +17,7 @@ use super::{
 };
 use passmuster_plan::plan::{BufferSpec, MatmulCall, Operands, Region, Role};
 
-/// Buffers of so many copies of a product's operands, and what they hold. A and C have so many rows.
+/// Buffers of `copies` copies of a product's operands, and what they hold. A has `a_rows` rows, C has `c_rows`.
 fn operands(
     of: &MatmulWorkload,
     [a_rows, c_rows]: [u64; 2],

@@ -71,7 +71,7 @@ fn gathers() -> [Arc<dyn Algorithm>; 5] {
 }
 
 impl OverlapContender {
-    /// All arms, overlapped also with the product planned for so many SMs.
+    /// All arms. Products, alone and overlapped, are also planned for each number of SMs in `targets`.
     pub fn all(targets: &[u32]) -> Vec<OverlapContender> {
         let alone = |sms| OverlapContender { how: How::Matmul, gather: None, sms };
         let targets = || std::iter::once(None).chain(targets.iter().copied().map(Some));
@@ -210,7 +210,7 @@ impl FromStr for OverlapContender {
             let gathers = gathers().map(|gather| gather.name().to_owned()).join(", ");
             format!(
                 "unknown contender `{name}` of overlap: expected matmul, gather/NAME, sequential/NAME or overlap/NAME, with @COUNT behind for \
-                 a product planned for so many SMs; NAME is one of {gathers}"
+                 a product planned for COUNT SMs; NAME is one of {gathers}"
             )
         })
     }

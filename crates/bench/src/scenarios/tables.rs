@@ -1,4 +1,4 @@
-//! Tables of products with collectives: a line for each contender, with what it is held against.
+//! Tables of products with collectives: a line for each contender, with what it is compared with.
 
 use crate::{
     Estimate, Fsdp, How, Launching, MatmulWorkload, Rendezvous, Scenario, Section, Side, Summary, Table, Timing, size,

@@ -115,7 +115,7 @@ pub(super) struct Overlap {
 
 const MIB: f64 = (1 << 20) as f64;
 
-/// Bytes of so many MiB, which may be a fraction.
+/// Bytes of `text` MiB, which may be a fraction.
 fn mebibytes(text: &str) -> Result<u64, String> {
     let bytes = text.parse::<f64>().map(|mib| mib * MIB).ok();
     let whole = bytes.filter(|bytes| (16.0..=4096.0 * MIB).contains(bytes) && bytes % 16.0 == 0.0);

@@ -29,7 +29,7 @@ fn case(contender: &dyn Algorithm, workload: &CollectiveWorkload) -> CollectiveC
 }
 
 /// Judges and times all contenders at all workloads: at each, first every contender is judged, then they take turns, A B A B. One that hangs or
-/// dies is not timed again. Where a method says so, all of that but the judging is done as often by processes that are started anew. `taken` is told of each
+/// dies is not timed again. If a method has several starts, each start does its share of the rounds in new processes; only the first judges. `taken` gets each
 /// timing, with its place in the result, once its workload is done.
 ///
 /// # Errors

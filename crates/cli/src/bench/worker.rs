@@ -37,13 +37,13 @@ use crate::{
     worker::MachineKind,
 };
 
-/// Judge and time as it is told (started by bench).
+/// Judge and time what bench asks for (started by bench).
 #[derive(clap::Args)]
 pub(crate) struct BenchWorker {
     /// On the emulator.
     #[arg(long)]
     rehearse: bool,
-    /// With so many ranks, each in a process of its own.
+    /// Number of ranks, each in a process of its own.
     #[arg(long, value_name = "N")]
     processes: Option<NonZeroUsize>,
     /// Which of several starts it is of, from 0 on.
@@ -128,7 +128,7 @@ impl BenchWorker {
             say(&answer(&registry, &mut timer, request)?)?;
         }
         if self.processes.is_some() {
-            // Its ranks are told to leave, and none of them outlives this process.
+            // This lets its ranks leave: none of them outlives this process.
             drop(machine);
         }
         // Destructors of a driver that may be wedged have nothing to add.
@@ -140,7 +140,7 @@ impl BenchWorker {
         let program = env::current_exe()?;
         let again = |_| {
             let mut command = Command::new(&program);
-            // What is said to whoever asks is said here.
+            // Only this process answers requests.
             command.args(env::args_os().skip(1)).stdout(Stdio::null());
             command
         };
@@ -156,7 +156,7 @@ impl BenchWorker {
         }
     }
 
-    /// Is one of these ranks, until it is told to leave.
+    /// Serves as one of these ranks, until the coordinator lets it leave.
     fn serve(&self, registry: &Registry, library: Library) -> anyhow::Result<()> {
         let rank = own::join()?;
         let machine = match self.rehearse {

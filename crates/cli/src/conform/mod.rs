@@ -440,7 +440,7 @@ impl Cases {
     fn by_ranks(&self, run: &Run, schedules: &[Interleaving], job: Job, own: Option<Rank>) -> anyhow::Result<ByRanks> {
         if let Some(mut rank) = own {
             let machine = self.rank_machine(run, schedules, &rank)?;
-            // Where it fails the coordinator is told, as of any rank.
+            // If it fails, the coordinator learns of it, as of any rank.
             let registry = run.registry.clone();
             thread::spawn(move || by_ranks::serve(&registry, &rank, machine).unwrap_or_else(|error| rank.give_up(&format!("{error:#}"))));
         }
@@ -550,7 +550,7 @@ struct Conformance<'a> {
 type Smaller = Vec<(String, Option<String>)>;
 
 impl Conformance<'_> {
-    /// Judges what is not judged yet and writes the record; whether that could be written is told apart.
+    /// Judges what is not judged yet and writes the record. The last value says whether it could be written.
     fn judge(&self, judge: &mut dyn Judging, sh: &Shell) -> anyhow::Result<(Record, Smaller, anyhow::Result<()>)> {
         let Conformance { asked, cases, files, .. } = self;
         let start = Instant::now();

@@ -80,7 +80,7 @@ const ON_EMULATOR: Duration = Duration::from_millis(95);
 /// Without those of [`large_elements`].
 const ON_GPUS: Duration = Duration::from_millis(16);
 
-/// What takes longer than other cases take on GPUs has so many elements in the calls of all its ranks; and seconds of one of these, by h200x2-large.
+/// A case with this many elements in the calls of all its ranks takes longer on GPUs than others do. Below: seconds for one of them, by h200x2-large.
 const LARGE: u64 = 1 << 32;
 const OF_A_LARGE_ELEMENT: f64 = 0.5e-9;
 

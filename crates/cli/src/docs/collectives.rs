@@ -94,7 +94,8 @@ pub(super) fn speed(committed: &Committed) -> anyhow::Result<String> {
     Ok(table)
 }
 
-/// The times of a collective on so many GPUs as it was timed on, as a table: our best and the best peer in the same run, which they were, and by how much we are ahead.
+/// The times of a collective as a table, for each number of GPUs that it was timed on.
+/// It has our best and the best peer in the same run, which they were, and our speed-up.
 pub(super) fn times(committed: &Committed, collective: Collective) -> anyhow::Result<String> {
     let times = medians(committed, collective)?;
     let worlds: BTreeSet<u64> = times.keys().map(|(world, _)| *world).collect();

@@ -32,12 +32,12 @@ pub(super) fn mutants(committed: &Committed) -> anyhow::Result<String> {
         let made = mutants::of_foreign(&foreign, &library);
         ensure!(
             made.iter().map(|mutant| &*mutant.name).eq(judged.iter().map(|case| string(case, "mutant"))),
-            "{RECORD}.json has other mutants of {name} than are made now: `cargo xtask mutants --spec` with all of examples/foreign makes it anew"
+            "{RECORD}.json has other mutants of {name} than are made now: `cargo xtask mutants --spec` with all of examples/foreign makes it again"
         );
         let mutated = library.hashes(&made.iter().map(|mutant| mutant.module.to_string()).collect());
         ensure!(
             mutated.iter().all(|(module, hash)| record["source"]["modules"][module] == *hash),
-            "{RECORD}.json is of another {name}: `cargo xtask mutants --spec` with all of examples/foreign makes it anew"
+            "{RECORD}.json is of another {name}: `cargo xtask mutants --spec` with all of examples/foreign makes it again"
         );
         let mut of_kind: BTreeMap<&str, (usize, usize)> = BTreeMap::new();
         for case in &judged {

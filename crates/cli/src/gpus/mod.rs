@@ -18,7 +18,7 @@ pub(crate) use absent::{open, open_for_cases, open_rank, prepare_process};
 #[cfg(feature = "gpu")]
 pub(crate) use built::{open, open_for_cases, open_rank, prepare_process};
 
-/// Is told whether devices are at work.
+/// Called with whether devices are at work.
 pub(crate) type Watch = Arc<dyn Fn(bool) + Send + Sync>;
 
 /// Which GPUs and which libraries, and how long kernels wait.

@@ -26,7 +26,7 @@ pub(super) fn specification(module: &Module, kernel: usize, collective: Collecti
     let block = function.bounds.required_threads.or(function.bounds.max_threads).map(|axes| axes.iter().product::<u32>());
     let told = match (block, function.bounds.required_threads) {
         (Some(_), Some(_)) => ".reqntid",
-        (Some(_), None) => "DECIDE: at most so many, by .maxntid",
+        (Some(_), None) => "DECIDE: at most this many, by .maxntid",
         (None, _) => "DECIDE: threads of a block; the PTX does not say",
     };
     let reduces = collective.operators()[0].reduces();

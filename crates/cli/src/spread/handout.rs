@@ -79,7 +79,7 @@ mod tests {
     use super::*;
     use crate::costs::{Costs, UNKNOWN};
 
-    /// When the last of so many processes is done with cases that are handed out by what they take.
+    /// When the last of `processes` processes is done with cases that are handed out by their costs.
     fn simulated(costs: &[f64], processes: usize) -> f64 {
         let mut handout = Handout::new(costs);
         let mut free_at = vec![0.0; processes];

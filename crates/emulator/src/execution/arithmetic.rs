@@ -23,8 +23,8 @@ pub enum TensorCores {
     /// As H100 and H200 do, to the bit ([`tensor_core`](crate::numerics::tensor_core)).
     #[default]
     Hopper,
-    /// As other hardware may: in an order of terms and so many at once as a seed says, the same for all instructions of a form, and no less precise. Who relies on
-    /// Hopper's order is told.
+    /// As other hardware may, and no less precise. A seed says the order of terms and how many are added at once, the same for all instructions of a form.
+    /// A kernel that relies on Hopper's order may then give other bits.
     Bound,
 }
 

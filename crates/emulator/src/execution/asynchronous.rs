@@ -305,7 +305,7 @@ impl Executor<'_> {
         }
     }
 
-    /// Whether lanes need not wait for groups any more: for all but so many of the last, or where that is none, for all they have started.
+    /// Whether lanes need not wait for groups any more: for all but the last `but`, or if that is `None`, for all they have started.
     pub(super) fn groups_are_done(&mut self, lanes: u32, bulk: bool, but: Option<u32>, reads: bool) -> bool {
         let slot = self.slot;
         let threads: Row<u32> = row_of(|lane| self.thread(lane));

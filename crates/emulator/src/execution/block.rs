@@ -172,9 +172,9 @@ impl Common {
         Ok(())
     }
 
-    /// A warp of a block of so many threads asks for so many registers for each of its own. What a block was launched with is all that it has: who asks for more than
-    /// the others leave waits for them, and for ever if they have asked for theirs. How many it was launched with nobody knows before the driver compiles it, but how many
-    /// at most; of warps that have not asked, the fewest that they may.
+    /// A warp asks for `count` registers for each of its threads, in a block of `threads` threads. A block has only what it was launched with. A warp that asks
+    /// for more than the others leave waits for them, and for ever if they have asked for theirs. Before the driver compiles the kernel, only the most that
+    /// a launch may give is known. A warp that has not asked counts with the fewest that it may have.
     pub(super) fn set_registers(&mut self, warp: usize, count: u32, threads: u32) -> Result<(), ExecError> {
         const REGISTERS: u32 = 1 << 16;
         const FEWEST: u32 = 24;

@@ -384,7 +384,7 @@ impl Executor<'_> {
                     return Ok(self.wait(group, lanes));
                 }
                 let flow = self.together(group, lanes, ALL, instruction)?;
-                // Whether registers are to be looked at is asked anew.
+                // Asks again whether registers are to be looked at.
                 return Ok(match flow {
                     Flow::Next => {
                         self.warp.groups[group].pc = self.pc + 1;

@@ -1,6 +1,6 @@
 //! What instructions start and what is done later, by turns of its own: copies, bulk copies, stores that an mbarrier counts.
 //!
-//! A flight goes in pieces, in an order of its own: all of its source may be read before anything is written, or piece by piece. So whoever uses a
+//! A flight goes in pieces, in an order of its own: all of its source may be read before anything is written, or piece by piece. So a thread that uses a
 //! destination or overwrites a source too early finds it half done. Some go at once, all of their bytes counted together, as a GPU does it most of the
 //! time. Flights have turns as warps have, so a schedule may let any of them wait.
 
@@ -139,13 +139,13 @@ impl Groups {
         self.all().map(|started| *started).collect()
     }
 
-    /// Whether all but so many of the last groups are done, or where it `reads`, have read.
+    /// Whether all but the last `but` groups are done or, if `reads`, have read.
     pub(super) fn are_done(&self, but: usize, reads: bool) -> bool {
         let waited = self.committed.len().saturating_sub(but);
         self.committed.iter().take(waited).flatten().all(|started| started.done || reads && started.read)
     }
 
-    /// What was waited for: all but so many of the last groups. What is done is forgotten with a wait for all of it.
+    /// What was waited for: all but the last `but` groups. Unless the wait was only for `reads`, they are forgotten.
     pub(super) fn waited(&mut self, but: usize, reads: bool) -> Vec<FlightId> {
         let waited = self.committed.len().saturating_sub(but);
         let ids = self.committed.iter().take(waited).flatten().filter_map(|started| started.race).collect();

@@ -399,7 +399,7 @@ impl Grid {
         self.operation
     }
 
-    /// A [`turn`](Grid::turn) that the race check is told of.
+    /// A [`turn`](Grid::turn) that the race check sees.
     pub fn watched_turn(
         &mut self,
         memory: &mut Memory,

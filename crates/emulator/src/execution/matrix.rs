@@ -46,7 +46,7 @@ pub(super) fn rule(unit: Unit, product: &MatrixProduct) -> Result<Rule, ExecErro
     Ok(Rule::of(unit, element(product.a)?, element(product.b)?, sum))
 }
 
-/// Rows of elements of so many bits, of the registers that a warp has of them: `tall` where registers go on eight rows below first.
+/// Rows of elements of `bits` bits, from the registers in which a warp has them. If `tall`, registers go on eight rows below first.
 pub(super) fn rows(registers: &[Row<u32>], bits: u32, tall: bool) -> Vec<Elements> {
     let each = (32 / bits) as usize;
     let mut rows = vec![[0; MOST_DEPTH]; if tall { 16 } else { 8 }];
@@ -174,7 +174,7 @@ impl Executor<'_> {
         Ok(())
     }
 
-    /// The lanes that have the addresses of the rows of so many matrices.
+    /// The lanes that have the addresses of the rows of `count` matrices.
     fn of_rows(count: usize) -> u32 {
         u32::MAX >> (LANES - TILE * count)
     }

@@ -77,7 +77,7 @@ impl Mbarrier {
         Ok(())
     }
 
-    /// So many bytes more are expected, or have come where it is negative. Returns whether the phase is complete with it.
+    /// Expects `bytes` more bytes; if negative, as many have come. Returns whether the phase is complete with it.
     pub(super) fn count_bytes(&mut self, bytes: i64) -> Result<bool, String> {
         let sum = self.bytes + bytes;
         if sum.abs() > MOST_BYTES {

@@ -1,9 +1,9 @@
 //! One kernel launch on one rank, executed warp by warp.
 //!
-//! A [`Program`] is a module in a rank's memory, a [`Grid`] a launch of one of its kernels. Whoever runs it gives it turns: in each, one
-//! warp executes up to so many instructions. What they start and is done later has turns of its own, so that any interleaving of
+//! A [`Program`] is a module in a rank's memory, a [`Grid`] a launch of one of its kernels. The caller gives it turns: in each, one
+//! warp executes up to a given number of instructions. What they start and is done later has turns of its own, so that any interleaving of
 //! warps, launches and ranks is a sequence of turns. Memory is sequentially consistent at the granularity of one instruction of one warp; what orders and
-//! what races is for the race check to judge, which is told of each access where there is one.
+//! what races is for the race check to judge. If there is one, it sees each access.
 //!
 //! # Spaces
 //! A generic address is one of [`Memory`](crate::memory::Memory), and so is one in global or constant memory. Addresses in shared,
@@ -15,7 +15,7 @@
 //! # Clusters
 //! A launch has clusters where the kernel requires them (`.reqnctapercluster`), of up to eight blocks, which start together. An address of
 //! `.shared::cluster` is a block's own offset or what `mapa` gives, which says the block: the two differ also where they are of the same place.
-//! Shared memory ends with its block, and whoever reaches for it then is told so.
+//! Shared memory ends with its block. An access to it after that is an error that says so.
 //!
 //! # Lanes
 //! Lanes have program counters of their own ([`warp`]), and may wait for one another. Instructions of a member mask wait until all its

@@ -21,7 +21,7 @@ pub(super) struct Bases {
 }
 
 impl Bases {
-    /// Where the frame above one with so many slots starts.
+    /// Where the frame above one with `counts` slots starts.
     pub(super) fn above(self, counts: RegisterCounts) -> Bases {
         Bases {
             predicates: self.predicates + usize::from(counts.predicates),

@@ -1,4 +1,4 @@
-//! Copies of boxes of tensors, and the maps that they are told of (PTX ISA 9.7.9.27, 9.7.9.28).
+//! Copies of boxes of tensors, and the maps that they take (PTX ISA 9.7.9.27, 9.7.9.28).
 //!
 //! A map is read where a copy starts. The copy is a flight as bulk copies are; each piece of it is some rows of the box.
 

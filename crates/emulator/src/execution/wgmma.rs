@@ -55,7 +55,7 @@ struct Descriptor {
 /// Bits of descriptors that say something.
 const MEANT: u64 = 0x3fff | 0x3fff << 16 | 0x3fff << 32 | 7 << 49 | 3 << 62;
 
-/// Addresses in descriptors have so many values.
+/// Addresses in descriptors wrap at this.
 const WINDOW: u32 = 1 << 18;
 
 impl Descriptor {
@@ -91,7 +91,7 @@ impl Descriptor {
         self.swizzled(eight % pattern * CHUNK + eight / pattern * of_eight + k % 8 * pattern * CHUNK + k / 8 * of_k)
     }
 
-    /// The chunks of so many rows, a multiple of eight, from one on.
+    /// The chunks of `count` rows, a multiple of eight, from row `from` on.
     fn chunks(self, from: u32, count: u32, transposed: bool) -> Vec<u32> {
         match transposed {
             false => (from..from + count).flat_map(|row| [0, 1].map(|half| self.along_k(row, half))).collect(),
@@ -232,7 +232,7 @@ impl Products {
         Ok(())
     }
 
-    /// How many products a wait for all but so many groups is for.
+    /// How many products a wait for all but the last `but` groups is for.
     fn waited(&self, but: u32) -> usize {
         let groups = self.groups.len().saturating_sub(but as usize);
         self.groups.iter().take(groups).sum()

@@ -7,7 +7,7 @@
 //! - The ranks' own stores are seen by themselves at once, in whatever block.
 //! - A release (store, atomic or fence) at system scope publishes what its thread stored, what its warp stored, and what its block stored before the
 //!   last barrier that was completed.
-//! - A release at a smaller scope, arrivals at mbarriers and at barriers of a cluster among them, lets whoever next releases to the system on that rank
+//! - A release at a smaller scope, arrivals at mbarriers and at barriers of a cluster among them, lets the next release to the system on that rank
 //!   publish the same.
 //! - Of relaxed stores one in four is late, as weak ones are, so that they are seen in other orders than they were made in. Other strong stores and atomics
 //!   are seen at once, with what is at their address.

@@ -12,7 +12,7 @@
 //! The bytes of an allocation may be in memory that other processes map, too ([`Segment`]): those write them at any time.
 //!
 //! Bytes that were never written: an allocation that starts [`Init::Uninitialised`] notes which bytes are written, and reading others is an
-//! error. [`Memory::peek`] reads them all the same, for whoever reports the error and goes on. Copies carry what is known of each byte along, so
+//! error. [`Memory::peek`] reads them all the same, for a caller that reports the error and goes on. Copies carry what is known of each byte along, so
 //! that the finding is where the byte is used.
 
 mod access;
@@ -78,7 +78,7 @@ pub enum Init {
 }
 
 impl Init {
-    /// What every byte holds of an allocation of so many.
+    /// What every byte of an allocation of `bytes` bytes holds.
     fn byte(self, bytes: u64) -> u8 {
         match self {
             Init::Zero => 0,

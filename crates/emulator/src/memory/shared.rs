@@ -1,6 +1,6 @@
 //! Bytes that several processes map, and any of them writes at any time.
 //!
-//! A [`Segment`] is a memfd, mapped. Whoever makes it gives the descriptor to others, which map it too. An allocation may have its bytes in one, in place
+//! A [`Segment`] is a memfd, mapped. Its maker gives the descriptor to others, which map it too. An allocation may have its bytes in one, in place
 //! of bytes of its own; addresses and rights are this memory's as ever.
 //!
 //! No reference to such bytes is ever made but to atomics: all accesses are atomic operations, through raw pointers. Rust's model knows the threads of one
@@ -42,7 +42,7 @@ pub struct Segment {
 unsafe impl Send for Segment {}
 
 impl Segment {
-    /// Makes one of so many bytes, and the descriptor by which others map it. Nobody can make it smaller.
+    /// Makes a segment of `bytes` bytes, and the descriptor by which others map it. Nobody can make it smaller.
     ///
     /// # Errors
     /// Of the system, where it has no descriptor left; `InvalidInput` for more bytes than [`MOST_SEGMENT_BYTES`]; `Unsupported` on a processor that has no
@@ -59,7 +59,7 @@ impl Segment {
         Ok((Segment::map(&file, bytes)?, file))
     }
 
-    /// Maps one of so many bytes that another process has made.
+    /// Maps a segment of `bytes` bytes that another process has made.
     ///
     /// # Errors
     /// Of the system; `InvalidData` for what is smaller or may become so; `Unsupported` as of [`Segment::create`].
@@ -87,7 +87,7 @@ impl Segment {
         Ok(Segment { start, bytes })
     }
 
-    /// Bytes that an allocation of so many takes, with what is known of them: the next may start behind.
+    /// The bytes that an allocation of `bytes` bytes takes, with what is known of them. The next allocation may start behind them.
     pub fn span(bytes: u64) -> u64 {
         notes(bytes) + bytes.div_ceil(64).saturating_mul(8).next_multiple_of(ALIGNMENT)
     }
@@ -103,7 +103,7 @@ impl Segment {
         unsafe { self.start.as_ptr().add(offset as usize) }
     }
 
-    /// Reads `N` bytes (1, 2, 4, 8 or 16 at once, 32 as two of 16), which acquires what came before whoever stored them.
+    /// Reads `N` bytes (1, 2, 4, 8 or 16 at once, 32 as two of 16). This acquires what came before their stores.
     ///
     /// # Panics
     /// Where they are not aligned to `N`, or not within the segment.
@@ -478,7 +478,7 @@ mod tests {
 
     use super::*;
 
-    /// Two memories, as those of two processes would be: rank 0's words of so many bytes, which both ranks may access.
+    /// Two memories, as two processes would have them: `bytes` bytes of rank 0's words, which both ranks may access.
     fn two(bytes: u64, init: Init) -> [(Memory, Address); 2] {
         let (own, file) = Segment::create(Segment::span(bytes)).unwrap();
         let peers = Segment::map(&file, Segment::span(bytes)).unwrap();
@@ -490,7 +490,7 @@ mod tests {
         [(memory, at), (peer, at)]
     }
 
-    /// Both do the same at once: `work` is told which of them it is.
+    /// Both do the same at once: `work` gets which of them it is, 0 or 1.
     fn at_once(pair: [(Memory, Address); 2], work: impl Fn(usize, &mut Memory, Address) + Sync) -> (Memory, Address) {
         let [(mut memory, at), (mut peer, _)] = pair;
         let gate = Barrier::new(2);

@@ -1,7 +1,7 @@
 //! The `.approx` instructions in f32 (PTX ISA 9.7.3).
 //!
 //! Hardware evaluates them from tables that are not public; the ISA gives bounds. What is here is the correctly rounded result, which keeps
-//! every bound but need not have hardware's bits: whoever compares bits must ask [`Approximation::bound`]. It is computed in integers and by
+//! every bound but need not have hardware's bits. Before you compare bits, ask [`Approximation::bound`]. It is computed in integers and by
 //! IEEE operations, never by the host's C library.
 
 use super::{

@@ -133,7 +133,7 @@ impl Rule {
         Rule { a, b, sum, terms, fraction: if narrow { 13 } else { 25 }, kept: if narrow { 13 } else { 23 }, of_halves, order: None }
     }
 
-    /// One of the ways in which hardware may do it, for so many products: in an order that is drawn, one or more of them at once, and no less precise than
+    /// One of the ways in which hardware may add `depth` products: in an order drawn by `choice`, one or more of them at once, and no less precise than
     /// additions in single precision, or than Hopper.
     pub fn drawn(self, choice: &mut Choice, depth: usize) -> Rule {
         if matches!(self.sum, Sum::S32 { .. }) {
@@ -150,8 +150,8 @@ impl Rule {
         Rule { terms: 1 << choice.below(6), fraction: MOST_FRACTION, kept: 23, of_halves: false, order, ..self }
     }
 
-    /// How far, of so many products whose magnitudes add up to `magnitudes` (the first sum among them), the result of any order of them may be from the exact sum:
-    /// each is cut once, each step once more, and no step's largest term is above twice the sum of magnitudes.
+    /// How far the result may be from the exact sum, for `products` products in any order. Their magnitudes and the first sum's add up to `magnitudes`.
+    /// Each product is cut once, each step once more, and no step's largest term is above twice the sum of magnitudes.
     pub fn bound(&self, products: usize, magnitudes: f64) -> f64 {
         // Where it is added by itself, the sum so far is one step more of each product.
         let steps = products.div_ceil(if self.of_halves { self.terms / 4 } else { self.terms }) as f64;

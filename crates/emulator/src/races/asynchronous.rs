@@ -2,7 +2,7 @@
 //!
 //! A flight is what one instruction starts and what is done later: a copy, a bulk copy, a store that an mbarrier counts. It is an actor of its own
 //! that knows what its thread knew when it was started; through the asynchronous proxy only what a proxy fence is on the way of. That its sources have been
-//! read, and that it is done, are two times of the actor: whoever waits comes to know one or both.
+//! read, and that it is done, are two times of the actor: a thread that waits comes to know one or both.
 
 use std::{
     collections::{HashMap, VecDeque},
@@ -162,7 +162,7 @@ impl Races {
         }
         let Actor { operation, block, cluster, rank, place, .. } = self.actors[at.actor.0 as usize];
         let done = self.asynchronous.done.entry((at.actor.0, thread as u16)).or_default();
-        // One that the thread knows to be done: whoever knows what this one will do knows that too.
+        // Reuses an actor that the thread knows to be done: a thread that knows what this one will do knows that too.
         let strict = views.of(View::Strict);
         let first = 0..done.len().min(MOST_LOOKED_AT);
         let last = done.len().saturating_sub(MOST_LOOKED_AT).max(first.end)..done.len();
@@ -184,7 +184,7 @@ impl Races {
         Some(FlightId { actor, time, proxy })
     }
 
-    /// A flight reads or writes; with a `reduction` it does both, as an atomic of elements of so many bytes.
+    /// A flight reads or writes; with a `reduction` it does both, as an atomic on elements of `reduction` bytes.
     pub(crate) fn fly(&mut self, flight: FlightId, at: GlobalAddr, bytes: u64, writes: bool, in_shared: bool, reduction: Option<u32>) {
         if self.ended || bytes == 0 || writes && self.ends_with.contains(&at.allocation) {
             self.ended |= writes && self.ends_with.contains(&at.allocation);
@@ -198,7 +198,7 @@ impl Races {
         self.fly_by(flight, at, bytes, writes, via, reduction);
     }
 
-    /// The same, by a way that is told.
+    /// The same, with `via` given by the caller.
     pub(super) fn fly_by(&mut self, flight: FlightId, at: GlobalAddr, bytes: u64, writes: bool, via: Via, reduction: Option<u32>) {
         let FlightId { actor, time, .. } = flight;
         let Races { shadow, actors, conflicts, asynchronous, .. } = self;

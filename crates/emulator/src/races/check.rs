@@ -267,7 +267,7 @@ impl Races {
         let missing = || self.missing((earlier, first), later, |view| known.has(view, deeds));
         if strong && earlier.mode.element == later.mode.element && before == after {
             let torn = (earlier.mode.vector || later.mode.vector) && bytes > u16::from(later.mode.element);
-            // Where vectors are granted to be whole, whoever polls data has this with every look: what else would have ordered it takes too long to ask.
+            // If vectors are granted to be whole, polling data gets here with every look: to ask what else would have ordered it takes too long.
             let waived = waived(Assumption::Vector);
             return torn.then(|| (Class::Tearing, if waived.is_some() { Missing::Order } else { missing() }, waived));
         }

@@ -153,7 +153,7 @@ pub(super) struct Found {
     pub(super) times: u64,
 }
 
-/// Distinct findings that are told in full of a run; of others only their number is. What is waived is all kept.
+/// Distinct findings of a run that are kept in full; others are only counted. All waived findings are kept.
 const MOST_FINDINGS: usize = 16;
 
 /// All findings of a run, in the order in which they were first seen.

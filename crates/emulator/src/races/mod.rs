@@ -1,6 +1,6 @@
 //! The race check: happens-before by the PTX memory model, lane by lane, while the ranks run.
 //!
-//! [`Races`] is told what happens, in the order in which the emulator lets it happen: operations of streams, accesses, fences, barriers. It keeps
+//! [`Races`] sees what happens, in the order in which the emulator lets it happen: operations of streams, accesses, fences, barriers. It keeps
 //! for each byte who accessed it last ([`shadow`]), and for each thread what is known to have happened before ([`clock`], [`actors`]). Two
 //! accesses race (PTX ISA 8.7.1) if they overlap, one writes, they are not morally strong, and neither is ordered before the other. Memory itself
 //! is sequentially consistent here, so the run goes on after a race, and what is found depends on the order of synchronisation
@@ -54,8 +54,8 @@
 //! | strong operations on one place by different proxies | 8.6, 8.9.5 | coherent, so flags work; data needs `fence.proxy.alias` anywhere between, a kernel's boundary counts |
 //!
 //! # Not here
-//! Local memory and parameters, which are a thread's own. The proxies of textures and constants. Where threads of one block release on one location with one scope, whoever acquires takes what all
-//! of them released there.
+//! Local memory and parameters, which are a thread's own. The proxies of textures and constants. If threads of one block release on one location
+//! with one scope, an acquire takes what all of them released there.
 
 mod actors;
 mod asynchronous;
@@ -167,8 +167,8 @@ pub struct Races {
 }
 
 impl Races {
-    /// For a run of `ranks` ranks of so many streams each. Once something is written to an allocation of `ends_with`, nothing is checked
-    /// any more. `None` where the profile asks for no check.
+    /// For a run of `ranks` ranks with `streams` streams each. Once something is written to an allocation of `ends_with`, nothing is checked
+    /// any more. `None` if the profile asks for no check.
     pub fn new(profile: Profile, ranks: usize, streams: usize, ends_with: Vec<AllocationId>) -> Option<Races> {
         let nothing = Arc::<Views>::default();
         (profile != Profile::Off).then(|| Races {

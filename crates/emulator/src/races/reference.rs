@@ -1,7 +1,7 @@
 //! The race check against a slow one that is obviously right, on random programs of two ranks.
 //!
 //! The slow one keeps every access and, for each thread and view, a vector clock with an element for every thread there ever was. It shares nothing,
-//! puts nothing off and forgets nothing. Both are told of the same events, and must agree on each up to the first finding: whether there is one, of
+//! puts nothing off and forgets nothing. Both see the same events, and must agree on each up to the first finding: whether there is one, of
 //! which class, what waives it, and whether it is a scope that is missing. (After a race the fast one drops what the later access covers.) Accesses
 //! that would race are mostly left out, so that programs go on.
 

@@ -186,7 +186,7 @@ impl Component {
         self.carried.released[view as usize].as_ref().map(|clock| Released { clock, own })
     }
 
-    /// Whether whoever takes this one, and is no further from who released it, has no use for the other.
+    /// Whether a thread that takes this one, and is no further from its releaser, has no use for the other.
     fn includes(&self, other: &Component) -> bool {
         let released = |view| match (self.released(view), other.released(view)) {
             (_, None) => true,

@@ -96,7 +96,7 @@ pub(super) struct Record {
 }
 
 impl Record {
-    /// What `actor` does at a time of its own, to no bytes yet: whoever records it says to which, and as which threads.
+    /// What `actor` does at a time of its own, to no bytes yet: the caller that records it says to which, and as which threads.
     #[inline(always)]
     pub(super) fn like(mode: Mode, (actor, time): (u32, u32), point: u32, atomic: bool) -> Record {
         Record { from: 0, to: 0, origin: 0, width: 0, mode, thread: 0, lanes: 0, actor, time, point, atomic, outdated: false }

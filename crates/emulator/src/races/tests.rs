@@ -63,7 +63,7 @@ fn run(profile: Profile, launches: &[Launch<'_>]) -> (Races, Memory, Address) {
         let launch = races.begin_launch(rank, stream, program.shared_module(), "m", "k");
         let mut grid = Grid::new(program, "k", shape, &parameters, &mut memory).unwrap();
         grid.watch_as(launch);
-        // Whoever looks in vain lets what is beside it go on.
+        // A warp that polls in vain lets the others go on.
         let mut polled = false;
         while !grid.is_done() {
             let mut pick = |n: usize| if polled { n - 1 } else { 0 };
@@ -225,8 +225,8 @@ fn what_was_polled_is_handed_on(#[case] poll: &str, #[case] missing: &str) {
     assert_eq!(of_ranks(Profile::Ptx, &bodies), [format!("race, read after write: {missing}")]);
 }
 
-/// Each element of a vector is a location: what a vector's flag releases is acquired by who reads that element alone, and is gone where that
-/// element was written anew by somebody else.
+/// Each element of a vector is a location. A read of one element alone acquires what the vector's flag releases, unless another thread
+/// has written that element again.
 #[rstest]
 #[case::read_apart("", "ld.acquire.sys.global.u32 %r0, [%f+4];", true)]
 #[case::another_element_written("st.relaxed.sys.global.u32 [%f], 2;", "ld.acquire.sys.global.u32 %r0, [%f+4];", true)]

@@ -134,7 +134,7 @@ impl Views {
     }
 
     /// With much that is handed on, each in one view: many threads have seen the same clocks, each with something of its own besides. Views
-    /// that are equal and are told the same stay shared.
+    /// that are equal and receive the same stay shared.
     pub(super) fn with_all<'r>(self: &Arc<Views>, all: impl Iterator<Item = (View, Released<'r>)>) -> Arc<Views> {
         let mut clocks: [Vec<&Arc<Clock>>; View::COUNT] = Default::default();
         let mut deeds: [Vec<Own>; View::COUNT] = Default::default();

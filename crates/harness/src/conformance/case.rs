@@ -38,7 +38,7 @@ impl Case {
         }
     }
 
-    /// What it would do, where a rank has so many blocks that may wait for peers: its buffers, its steps and the plan of each call.
+    /// What it would do if a rank has `waiting_blocks` blocks that may wait for peers: its buffers, its steps and the plan of each call.
     ///
     /// # Errors
     /// Why it is not supported.
@@ -51,7 +51,7 @@ impl Case {
         self.prepared(registry, waiting_blocks).map_or_else(|_| BTreeSet::new(), |(_, script)| runner::modules(&script))
     }
 
-    /// Its buffers and its script, where a rank has so many blocks that may wait for peers.
+    /// Its buffers and its script, if a rank has `waiting_blocks` blocks that may wait for peers.
     ///
     /// # Errors
     /// Why it is not supported.
@@ -208,7 +208,7 @@ mod tests {
         assert_eq!(id.parse::<Case>().unwrap().input_bytes(), bytes);
     }
 
-    /// The same of every collective there is, held against the buffers that its case opens.
+    /// The same for every collective, compared with the buffers that its case opens.
     #[test]
     fn input_bytes_are_those_of_the_buffers() {
         for collective in Collective::ALL {

@@ -187,7 +187,7 @@ fn compare_elements<T: Element>(
         let mut inputs = Vec::with_capacity(ranks.len());
         for index in range {
             let mut wrong = 0;
-            // Ranks that are to have the same are held against one answer.
+            // Ranks that are to have the same are compared with one answer.
             for (group, outputs) in judged.chunks(if all_alike { judged.len() } else { 1 }).enumerate() {
                 if !receivers.contains(&(group as u32)) || index >= received[group] {
                     continue;

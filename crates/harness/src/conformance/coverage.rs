@@ -20,7 +20,7 @@ const DETAILED: usize = 3;
 /// How names of the harness's own modules start.
 const OWN: &str = "conformance/";
 
-/// So many of all.
+/// How many of all were covered.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Share {
     /// How many were covered.

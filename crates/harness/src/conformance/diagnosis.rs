@@ -35,7 +35,7 @@ const WORTH_SAYING: f64 = 0.2;
 const RULED_OUT: f64 = 0.02;
 /// Elements of a tile, as kernels commonly cut them.
 const TILE: i64 = 4096;
-/// A hypothesis that fits none of so many elements, evenly spread, is not tried on the others.
+/// A hypothesis that fits none of this many elements, evenly spread, is not tried on the others.
 const TRIAL: usize = 32;
 /// The most wrong elements that hypotheses are tried on.
 const MOST_SITES: usize = 512;
@@ -46,7 +46,7 @@ const SIGN_OF_ZERO: &str = "sign of zero";
 const FLUSHED: &str = "flushed subnormals";
 const NAN_LOST: &str = "NaN lost";
 const ZERO: &str = "zero";
-/// So many zeros that are explained are no chance.
+/// This many explained zeros are no chance.
 const SEVERAL: usize = 4;
 
 /// What is known about a call whose result is wrong.

@@ -1,5 +1,5 @@
 //! What cases run on: payload = f(seed, rank, index, call), by one integer hash that kernels/conformance/inputs.cuh repeats on devices to
-//! the bit. Nothing is stored: whoever checks a result, or says what is wrong with it, draws the inputs again.
+//! the bit. Nothing is stored: code that checks a result, or says what is wrong with it, draws the inputs again.
 //!
 //! No class suffices alone: tagged sums are exact and show misplaced data but hide rounding, natural data
 //! shows roundings but hides order, probes show order, special values show what is done to NaN, -0, infinities and subnormals. Every call
@@ -93,7 +93,7 @@ impl Transform {
     /// What kernels call each, in the order of their numbers.
     const NAMES: [&str; 5] = ["NONE", "NEGATE", "SCALE", "PLUS", "FLIP"];
 
-    /// The number that a kernel is told.
+    /// The number that a kernel gets.
     const fn code(self) -> u32 {
         match self {
             Transform::None => 0,
@@ -335,8 +335,8 @@ struct Source {
     world: u32,
 }
 
-/// The largest magnitude of a tagged element, and how many of `world` ranks have others than zero: two sums of so many such elements add up
-/// exactly.
+/// The largest magnitude of a tagged element, and how many of `world` ranks have elements other than zero. Two sums of that many such elements
+/// add up exactly.
 pub(super) fn tagged_reach(dtype: DType, world: u32) -> (u64, u32) {
     let half = (1u64 << dtype.drawn().tagged_bits) / 2;
     let reach = (half / u64::from(world)).max(1);

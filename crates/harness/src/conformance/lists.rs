@@ -424,7 +424,7 @@ fn moderate_counts(from: Source<'_>, algorithm: &str, dtype: DType, world: u32) 
     modest_counts(Collective::AllReduce, dtype, world, most)
 }
 
-/// Boundary counts of a collective of which all ranks together have at most so many elements.
+/// Boundary counts of a collective with which all ranks together have at most `most` elements.
 fn modest_counts(collective: Collective, dtype: DType, world: u32, most: u64) -> Vec<u64> {
     let mut counts = boundary_counts(dtype, world.into());
     counts.retain(|&count| Shape::new(collective, world, count).larger() * u64::from(world) <= most);

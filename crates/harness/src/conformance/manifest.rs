@@ -4,13 +4,13 @@
 //! [[require]]
 //! query = "all_reduce/multimem"
 //! machine = "emulator"          # only there: left out, everywhere
-//! passed = 60                   # at least so many cases of the query
-//! worlds = { 2 = 10, 8 = 10 }   # at least so many of them at these world sizes
+//! passed = 60                   # at least this many cases of the query
+//! worlds = { 2 = 10, 8 = 10 }   # at least this many of them at these world sizes
 //!
 //! [[require]]
 //! query = "*:*,*:w=4"
 //! machine = "cuda"
-//! gpus = 4                      # only where the machine has so many
+//! gpus = 4                      # only if the machine has this many
 //! passed = 900
 //! collectives = { all_gather = 100 }
 //! ```
@@ -37,7 +37,7 @@ pub struct Manifest {
     requirements: Vec<Requirement>,
 }
 
-/// So many cases of a query, on some machines.
+/// A number of cases of a query, on some machines.
 #[derive(Clone, Debug)]
 struct Requirement {
     line: usize,
@@ -203,7 +203,7 @@ fn instead(part: &[&Outcome<'_>]) -> String {
 pub enum RunsOn<'m> {
     /// On the emulator.
     Emulator(&'m dyn Machine),
-    /// On a machine with so many GPUs, all of which reach each other.
+    /// On a machine with this many GPUs, all of which reach each other.
     Gpus(usize),
 }
 

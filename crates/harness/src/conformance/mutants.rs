@@ -112,8 +112,8 @@ pub fn reaches(registry: &Registry, case: &CollectiveCase, mutant: &Mutant) -> b
 /// not take long for.
 pub fn product_cases(registry: &Registry, half: TensorParallelFusion, algorithm: &str, dtype: DType, small: bool) -> Vec<ProductCase> {
     let narrowest = registry.product(half, algorithm).ok().and_then(|algorithm| algorithm.tiles().last().copied());
-    // Rows, columns and depth, and the most ranks. The first of the small ones has so few tiles that blocks end with some that are not their own rank's; the third is
-    // of so many steps that each stage of the ring is used again, and again by another tile; the last is of two slices of A.
+    // Rows, columns and depth, and the most ranks. The first of the small ones has so few tiles that blocks end with some that are not their own rank's.
+    // The third has enough steps that each stage of the ring is used again, and again by another tile. The last has two slices of A.
     let (seeds, shapes): (u64, &[(u64, u64, u64, u32)]) = if small {
         (1, &[(40, 72, 72, 3), (40, 136, 72, 3), (300, 8, 456, 2), (300, 136, 24, 2), (4, 8, 1032, 2)])
     } else {
@@ -140,7 +140,7 @@ pub fn small(mut cases: Vec<CollectiveCase>) -> Vec<CollectiveCase> {
     cases
 }
 
-/// So many of `all`, spread evenly: the same ones each time.
+/// `number` of `all`, spread evenly: the same ones each time.
 pub fn sample<T>(all: Vec<T>, number: usize) -> Vec<T> {
     let total = all.len();
     let chosen = |index: &usize| (0..number).any(|nth| nth * total / number == *index);

@@ -32,7 +32,7 @@ pub enum Rule {
     Exact,
     /// The value of one of the references that start at some rank and go round. Zeros of either sign are equal.
     Rotations(Roundings),
-    /// The same bound of the results of so many nodes, each of which is the rank-ascending reference of its ranks, rounded once.
+    /// As `Bound`, but of the results of this many nodes. Each result is the rank-ascending reference of the node's ranks, rounded once.
     ByNode(u32, Roundings),
     /// The a-priori bound on the distance from the exact result ([`bounded`]).
     Bound(Roundings),

@@ -94,7 +94,7 @@ fn run_with_bug(machine: &mut Emulator, script: &Script, calls: &[Recorded], bug
     Ok(())
 }
 
-/// The steps of a script, with its graphs carried out anew where they are replayed.
+/// The steps of a script. Each replay of a graph becomes the plans of that graph, enqueued again.
 fn eager(script: &Script) -> Vec<Step> {
     let mut graphs: Vec<(usize, &[Arc<Plan>])> = Vec::new();
     let mut steps = Vec::new();

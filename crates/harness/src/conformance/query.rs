@@ -87,8 +87,8 @@ impl Query {
         if self.parts.iter().any(is_of_faults) { List::Faults } else { List::Merge }
     }
 
-    /// What in the query no case has, with the nearest that there is. A list is held to it item by item: whoever asks for `w=3,99` would not learn
-    /// otherwise that nothing has 99 ranks. `None` where each part is known.
+    /// What in the query no case has, with the nearest that there is. Each item of a list is checked by itself: otherwise a user who asks for `w=3,99`
+    /// would not learn that nothing has 99 ranks. `None` if each part is known.
     pub fn unknown(&self, cases: &[impl CaseId]) -> Option<String> {
         let mut unknown = Vec::new();
         for (at, part) in self.parts.iter().enumerate() {

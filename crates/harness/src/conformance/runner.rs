@@ -35,7 +35,7 @@ pub struct Settings<'a> {
     pub deadline: Duration,
     /// A planted bug: see [`Options::shared_pads`].
     pub shared_pads: bool,
-    /// Is told how far the case is.
+    /// Called with how far the case is.
     pub progress: &'a dyn Fn(&str),
 }
 
@@ -666,13 +666,13 @@ pub(super) mod tests {
         assert_eq!(verdict.findings.iter().map(|f| f.call).collect::<Vec<_>>(), [Some(2)]);
     }
 
-    /// If this fails, whoever judges a list of faults in their own process dies of it.
+    /// If this fails, a process that judges a list of faults itself dies of it.
     #[test]
     fn nobody_is_killed_who_has_not_said_that_they_may_be() {
         let verdict = judged("all_reduce/two_shot:bf16,sum:w=2:n=5000:fault=killed", |_, _| {});
         assert_eq!(verdict.status, Status::NotSupported, "{verdict:#?}");
         assert_eq!(verdict.reason, "not supported: only a worker is killed: this process has not said that it may be");
-        // Longer than whoever is killed lives.
+        // Longer than a killed process would live.
         std::thread::sleep(Duration::from_millis(20));
     }
 

@@ -283,7 +283,7 @@ impl Stages<'_> {
             let applies = if is_exact(case.op, case.dtype, case.inputs) && (case.inputs != InputClass::Special || !case.op.reduces()) {
                 Ok(())
             } else {
-                Err("each is held against its own contract: no order gives the same bits")
+                Err("each is compared with its own contract: no order gives the same bits")
             };
             self.hold("equals_peer", applies, relation, other);
         }
@@ -474,8 +474,8 @@ const STALL: &str = "stall";
 const KEEP: &str = "keep";
 const FAULT: &str = "fault";
 
-/// How long after a call is enqueued, and after everything is, a rank's process ends, in microseconds. Whoever has nothing else to do sleeps no longer than
-/// that takes.
+/// How long after a call is enqueued, and after everything is, a rank's process ends, in microseconds. A process with nothing else to do sleeps no longer
+/// than that takes.
 const INTO_A_CALL: u64 = 2;
 const PAST_THE_END: u64 = 1_000_000;
 
@@ -861,7 +861,7 @@ mod tests {
         Planned { algorithm, shot: CallSpec { count, ..standard_shot(case) }, slot: 0, payload: case.payload(0), by_peer: false }
     }
 
-    /// If this fails, kernels from elsewhere are told of a larger call than there is, or read what nobody lets them.
+    /// If this fails, kernels from elsewhere see a larger call than there is, or read what nobody lets them.
     #[test]
     fn buffers_are_for_the_largest_call_of_all() {
         let case = case(SCATTER);

@@ -37,7 +37,7 @@ use passmuster_plan::{
 /// Times that one case is asked for where workers die before they take it up.
 const ASKED: u32 = 2;
 
-/// How many cases of a run are judged a second time because time was up, or ranks that share GPUs hung, unless the supervisor is told otherwise.
+/// How many cases of a run are judged a second time because time was up, or ranks that share GPUs hung, unless the caller sets another number.
 pub const SECOND_LOOKS: u32 = 3;
 
 /// How many times the deadline a second look has, and no more than this.
@@ -336,7 +336,7 @@ impl Supervisor {
     }
 }
 
-/// Whether ranks of a case that is to end well share one of so many GPUs.
+/// Whether ranks of a case that is to end well share one of `gpus` GPUs.
 fn shares_gpus(case: &str, gpus: usize) -> bool {
     case.parse::<Case>().is_ok_and(|case| case.fault().is_none() && case.world() as usize > gpus)
 }
@@ -449,7 +449,7 @@ impl Worker {
                     let reason = format!("the worker was asked for {} and judged {}", request.case, verdict.case);
                     return Err(End::Nonsense(reason));
                 }
-                // A case of another name is told by its verdict.
+                // The verdict shows if this is a case of another name.
                 Ok(Answer::Began(_)) => self.began = true,
                 Ok(Answer::Progress(line)) => self.progress = Some((line, Instant::now())),
                 Ok(Answer::Busy(busy)) => self.busy = busy,

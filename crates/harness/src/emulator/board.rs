@@ -4,12 +4,12 @@
 //! how far it is in each library call.
 //!
 //! # Waiting in vain
-//! Who can do nothing but wait says so, with the sum of everybody's progress that it read before it looked at what it waits for. As long as that sum
-//! stays, nobody has written, and it would look in vain again. Where everybody who is not done says so of one and the same sum, and the sum is still
-//! that, nobody will ever write again: whoever did it first would have had no reason. So that is a deadlock, proved, unless time alone ends a wait: of
-//! those whose clock may go on, the one that is behind lets it jump, so that no wait gives up because another process is slow.
+//! A process that can do nothing but wait says so, with the sum of everybody's progress that it read before it looked at what it waits for. As long as
+//! that sum stays, nobody has written, and it would look in vain again. If all processes that are not done say so of the same sum, and the sum is still
+//! that, nobody will ever write again: the first one to write would have no reason. This proves a deadlock, unless time alone ends a wait. Of the
+//! processes whose clock may go on, the one that is behind then lets it jump, so that no wait gives up because another process is slow.
 //!
-//! For that, progress is counted after it can be seen and before its process waits; whoever goes on takes its word back first; and whoever asks reads
+//! For that, a process counts progress after it can be seen and before it waits. A process that goes on takes its word back first. One that asks reads
 //! the words before the sum.
 
 use std::{
@@ -227,7 +227,7 @@ impl Board {
     }
 }
 
-/// Gives every process the segments of all, of so many bytes each, in rank order. This one's is there already.
+/// Gives every process the segments of all, of `bytes` bytes each, in rank order. This one's is there already.
 pub(super) fn exchange(
     bootstrap: &mut dyn Bootstrap,
     what: &str,

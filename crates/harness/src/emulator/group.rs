@@ -48,8 +48,8 @@ pub(super) fn segment_bytes(layout: &Layout) -> u64 {
 }
 
 impl Group {
-    /// Allocates the buffers of group number `number` on all its ranks, which are on so many nodes. Each holds its fill; ranks of its node may access it, of
-    /// local ones only their own.
+    /// Allocates the buffers of group number `number` on all its ranks, which are on `nodes` nodes. Each holds its fill. The ranks of its node may access
+    /// it; local buffers, only their own rank.
     ///
     /// # Errors
     /// Of mapping, of filling and of windows, which fresh allocations do not have.

@@ -334,7 +334,7 @@ impl Emulator {
     }
 }
 
-/// Whether the system gives memory for buffers of so many ranks: a process that is refused it later could only abort. Small ones are not worth the question.
+/// Whether the system gives memory for buffers of `world` ranks. If it refused that later, the process could only abort. Small ones are not checked.
 fn is_there(buffers: &[BufferSpec], world: usize) -> bool {
     let bytes = buffers.iter().map(|spec| spec.bytes).fold(0, u64::saturating_add);
     if bytes.saturating_mul(world as u64) < SPARSE_BYTES {
@@ -518,7 +518,7 @@ pub(super) fn invalid<T>(reason: impl Into<String>) -> Result<T, MachineError> {
     Err(MachineError::Invalid { reason: reason.into() })
 }
 
-/// A refusal of memory where the emulator itself had made sure that there is none.
+/// An access that memory refused although the emulator had made sure that it would not.
 fn unexpected(error: AccessError) -> MachineError {
     MachineError::Invalid { reason: format!("the emulator's own access was refused: {error}") }
 }

@@ -141,7 +141,7 @@ impl RankEmulator {
         self.broken.insert(of_exchange(self.bootstrap.rank(), error)).clone()
     }
 
-    /// What this process alone has failed in: the others are told.
+    /// Reports to the others an error that this process alone has.
     fn give_up(&mut self, error: MachineError) -> MachineError {
         self.bootstrap.give_up(&error.to_string());
         self.broken.insert(error).clone()
@@ -344,7 +344,7 @@ fn with_standing(error: MachineError, own: &Outcome) -> MachineError {
     }
 }
 
-/// What the others are told of how a run ended here, and what stays: marks and fetches.
+/// What the others learn about how a run ended here, and what stays here: marks and fetches.
 fn outcome(ended: Ended) -> (Outcome, Vec<Vec<f64>>, Vec<Vec<passmuster_plan::machine::Fetched>>) {
     let Ended { stopped, now, instructions, unfinished, marks, fetched, stuck, .. } = ended;
     let (ending, mut standing) = match stopped {

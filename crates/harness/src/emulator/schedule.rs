@@ -72,12 +72,12 @@ const SHORT_LOOKS: u32 = 4;
 /// Turns of every warp in one look around: kernels that poll through barriers come to where they were after a few.
 const ROUNDS: u32 = 8;
 
-/// Whether a wait that looks at a clock is given up after so many emulated nanoseconds.
+/// Whether a wait that looks at a clock is given up after `waited` emulated nanoseconds.
 fn lasts_too_long(waited: u64) -> bool {
     waited > LONGEST_WAIT
 }
 
-/// Whether waits that look at no clock are given up after so many thread instructions in which nobody wrote.
+/// Whether waits that look at no clock are given up after `instructions` thread instructions in which nobody wrote.
 fn is_in_vain(instructions: u64) -> bool {
     instructions > MOST_VAIN_INSTRUCTIONS
 }

@@ -12,9 +12,9 @@
 
 //!
 //! # Fairness
-//! Every strategy gives everybody turns for ever: a correct kernel ends under each. Who is held back is let go as soon as nothing comes of what the
-//! others do, and where they write while they wait, after so many things: a period of **random** and **late**, [`LONGEST_STALL`] of **stalled**, which
-//! gets shorter each time. Whoever has the highest priority falls below all others when a period of **priorities** ends.
+//! Every strategy gives everybody turns for ever: a correct kernel ends under each. A rank that is held back is let go as soon as nothing comes of what
+//! the others do. If they write while they wait, it is let go after a number of things: a period of **random** and **late**, [`LONGEST_STALL`] of
+//! **stalled**, which gets shorter each time. What has the highest priority falls below all others when a period of **priorities** ends.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -133,7 +133,7 @@ type WarpPlace = (usize, usize);
 /// Warp instructions of a turn are drawn from 1, 2, 4, ... below 2 to this.
 const LONGEST_TURN: usize = 9;
 
-/// How many things advance before it is drawn anew which rank is held back.
+/// How many things advance before the rank to hold back is drawn again.
 const SHORTEST_HOLD: usize = 128;
 const LONGEST_HOLD: usize = 8192;
 
@@ -170,7 +170,7 @@ pub(super) struct Picker {
     strategy: Strategy,
     choice: Choice,
     ranks: usize,
-    /// Who is held back, and how many things advance until that is looked at anew.
+    /// The rank that is held back, and how many things advance until that is decided again.
     held: Option<usize>,
     left: usize,
     /// The rank that lags, where one does, and for how many things at most.

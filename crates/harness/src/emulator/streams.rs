@@ -40,8 +40,8 @@ pub(super) struct Rank {
     known: Vec<Known>,
 }
 
-/// Streams of each rank, for so many that the script names and side streams of each; and beside each of them one for programmatic launches, where
-/// there are such.
+/// Streams of each rank: `streams` that the script names and `sides` side streams of each. Beside each of them there is one for programmatic launches,
+/// if there are such launches.
 pub(super) fn all_streams((streams, sides): (usize, usize), programmatic: bool) -> usize {
     streams * (1 + sides) * if programmatic { 2 } else { 1 }
 }
@@ -128,7 +128,7 @@ pub(super) struct Running {
 }
 
 impl Rank {
-    /// With so many streams, and side streams of each; `programmatic` says whether launches may start before the one before them is done.
+    /// With `streams` streams and `sides` side streams of each. `programmatic` says whether launches may start before the one before them is done.
     pub(super) fn new(actions: Vec<Action>, (streams, sides): (usize, usize), programmatic: bool) -> Rank {
         Rank {
             actions: actions.into(),
@@ -293,7 +293,7 @@ impl Rank {
         self.runs_ahead(stream).is_none_or(|grid| is_programmatic(&enqueued.commands[enqueued.next]) && grid.lets_dependents_start())
     }
 
-    /// The second command of a stream starts beside it: the commands it was enqueued with, its index among them, and what whoever enqueued it knew.
+    /// The second command of a stream starts beside it: the commands it was enqueued with, its index among them, and what was known at its enqueue.
     pub(super) fn start_ahead(&mut self, stream: usize) -> (Arc<[Command]>, usize, Vec<Known>) {
         let Stream { queue, second_started, last, owes, .. } = &mut self.streams[stream];
         (*second_started, *last, *owes) = (true, Last::Launch { ahead: true, lets_start: false }, true);
@@ -370,7 +370,7 @@ fn second(queue: &VecDeque<Enqueued>) -> Option<(&Enqueued, usize)> {
 }
 
 impl Stream {
-    /// What whoever forked or enqueued what comes first knew then, once.
+    /// What was known when the first command was forked or enqueued. Returned only once.
     pub(super) fn told(&mut self) -> Vec<Known> {
         self.queue.front_mut().map(|enqueued| std::mem::take(&mut enqueued.known)).unwrap_or_default()
     }

@@ -1,4 +1,4 @@
-//! Litmus tests on a machine: what memory holds at the end, launched again and again, held against what the emulator's schedules leave there.
+//! Litmus tests on a machine: what memory holds at the end of many launches, compared with what the emulator's schedules leave there.
 //!
 //! A test of which nothing is found must end on a GPU as it ends on the emulator, each time. What a test may show in which something is missing, hardware
 //! may or may not show: that is counted.
@@ -196,7 +196,7 @@ mod tests {
         Test::new("one", &format!("// Shows.\n// launch: 1 x 32 k\n{expects}")).unwrap()
     }
 
-    /// If this fails, a GPU may contradict the emulator and nobody is told; or a race that shows is called a fault of the emulator.
+    /// If this fails, a GPU may contradict the emulator and nobody learns of it; or a race that shows is called a fault of the emulator.
     #[test]
     fn what_no_schedule_ends_with_is_a_finding_only_where_nothing_is_missing() {
         let (got, emulated) = (ends(&[(1, 990), (2, 7), (3, 3)]), ends(&[(1, 60), (4, 4)]));

@@ -1,8 +1,8 @@
-//! The opcode ledger: every arithmetic, logic, comparison, conversion and atomic form that the emulator executes, held against a GPU.
+//! The opcode ledger: every arithmetic, logic, comparison, conversion and atomic form that the emulator executes, compared with a GPU.
 //!
 //! [`forms`] lists the forms, [`inputs`] has what each is tried on, [`generate`] makes a kernel of each, [`session`] runs it on a machine,
 //! and [`rows`] compares two machines' results and knows what the committed ledger says. Of the emulator this layer uses the front end
-//! and the number formats; the machines come from whoever calls it. [`litmus`] does the same for tests of the memory model, and [`orders`] for what kernels
+//! and the number formats. The caller brings the machines. [`litmus`] does the same for tests of the memory model, and [`orders`] for what kernels
 //! order towards other ranks.
 
 pub mod forms;

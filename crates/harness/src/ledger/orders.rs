@@ -128,7 +128,7 @@ pub static ROWS: [Row; 18] = [
 pub struct Extent {
     /// Ranks: rank 0 and those that it sends to or takes from.
     pub world: u32,
-    /// Turns, of which each writes all words anew.
+    /// Turns. Each writes all words again.
     pub turns: u32,
     /// Words of each rank's part.
     pub words: u32,

@@ -103,8 +103,8 @@ impl Row {
         }
     }
 
-    /// Compares what a machine gave with what the emulator expects, both for each instruction of the form in turn over all tuples. Where more
-    /// than one of `examples` is asked for, the row has up to so many mismatches and so many open differences.
+    /// Compares what a machine gave with what the emulator expects, both for each instruction of the form in turn over all tuples. If `examples`
+    /// is more than 1, the row has up to `examples` mismatches and up to `examples` open differences.
     pub fn compare(form: &Form, inputs: &Inputs, expected: &[u64], got: &[u64], examples: usize) -> Row {
         let count = inputs.count();
         let mut row = Row::of(form, count);
@@ -154,7 +154,7 @@ fn difference(form: &Form, inputs: &Inputs, index: usize, expected: u64, got: u6
 
 /// What to think of a difference.
 enum Judgement {
-    /// Within the bound, so many units in the last place away.
+    /// Within the bound, this many units in the last place away.
     Within(u32),
     /// The ISA allows it.
     Open,

@@ -1,4 +1,4 @@
-//! Gather first, then multiply: what fused algorithms are held against.
+//! Gather first, then multiply: what fused algorithms are compared with.
 
 use super::{gathered, plan_name};
 use crate::{

@@ -27,7 +27,7 @@ static MODULE: Module = module!("all_reduce/copy_engine");
 const BROUGHT: u64 = 0;
 const DONE: u64 = 1;
 
-/// How inputs of so many bytes are cut: whole packs, of which each rank has as many but for the last ones.
+/// How inputs of `bytes` bytes are cut: into whole packs, of which all ranks but the last ones have the same number.
 struct Slices {
     bytes: u64,
     each: u64,

@@ -75,7 +75,7 @@ impl Algorithm for Push {
     }
 }
 
-/// What the kernel needs for inputs of so many bytes in slices of so many owners: slots of one slice for each rank.
+/// What the kernel needs for inputs of `bytes` bytes in slices of `owners` owners: slots of one slice for each rank.
 pub(crate) fn workspace(bytes: u64, world: u32, owners: u32) -> Vec<BufferSpec> {
     let mut buffers = synchronisation(NAME);
     let slots = slice_packs(bytes, owners).saturating_mul(PACK * u64::from(world));

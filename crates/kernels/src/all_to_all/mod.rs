@@ -32,7 +32,7 @@ fn link_bytes(call: &Call) -> u64 {
     (0..call.world()).map(others).max().unwrap_or(0) * call.dtype.size()
 }
 
-/// A field of the `Parts` structs of kernels/all_to_all: bytes for each rank, of so many elements. Zero past the world size.
+/// A field of the `Parts` structs of kernels/all_to_all: for each rank, the bytes of its `elements`. Zero past the world size.
 fn bytes_for_each(call: &Call, elements: impl Fn(u32) -> u64) -> Vec<Arg> {
     let bytes = |rank| if rank < call.world() { elements(rank) * call.dtype.size() } else { 0 };
     (0..MAX_RANKS as u32).map(|rank| Arg::U64(bytes(rank))).collect()

@@ -2,7 +2,7 @@
 
 use passmuster_plan::collective::Product;
 
-/// What one block computes at a time: 128 rows of C by so many columns.
+/// What one block computes at a time: 128 rows of C by `columns` columns.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Tile {
     /// Columns.

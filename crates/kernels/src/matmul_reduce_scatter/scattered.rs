@@ -1,4 +1,4 @@
-//! Multiply first, then scatter: what others are held against.
+//! Multiply first, then scatter: what others are compared with.
 
 use super::{call, plan_name, products, supports};
 use crate::{matmul::library_workspace, reduce_scatter};

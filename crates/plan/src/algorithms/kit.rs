@@ -42,7 +42,7 @@ pub const PACK: u64 = 16;
 /// Threads of a block in kernels that synchronise per block.
 pub const THREADS: u32 = 512;
 
-/// The `Ranks` struct of kernels/common/abi.cuh: so many ranks from the first on, going round.
+/// The `Ranks` struct of kernels/common/abi.cuh: `count` ranks from the first on, going round.
 #[derive(Clone, Copy)]
 pub struct Ranks {
     /// The first of them.
@@ -116,7 +116,7 @@ pub fn blocks_for(units: u64, most: u32) -> u32 {
     units.div_ceil(u64::from(THREADS)).clamp(1, u64::from(most.min(MAX_BLOCKS))) as u32
 }
 
-/// The slot of a rank in a region of slots of so many bytes.
+/// The slot of a rank in a region of slots of `bytes` bytes.
 pub fn slot(of: &Region, rank: u32, bytes: u64) -> Region {
     Region::new(of.buffer.clone(), of.offset + u64::from(rank) * bytes, bytes)
 }

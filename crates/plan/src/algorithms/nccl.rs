@@ -1,4 +1,4 @@
-//! NCCL's collectives, each forced onto one of its paths: the peers that everything is held against.
+//! NCCL's collectives, each forced onto one of its paths: the peers that everything is compared with.
 
 use std::sync::Arc;
 

@@ -1,4 +1,4 @@
-//! What kernels are told of a reduction: the entry point that does it, and the argument that says the rest.
+//! What kernels get for a reduction: the entry point that does it, and the argument that says the rest.
 
 use crate::{
     collective::{DType, ReduceOp},

@@ -12,7 +12,7 @@ use crate::{
 /// What a library of kernels has: passmuster's own is `passmuster_kernels::catalogue()`.
 #[derive(Clone, Default)]
 pub struct Catalogue {
-    /// The algorithms that lists of cases take, and the peers that they are held against.
+    /// The algorithms that lists of cases take, and the peers that they are compared with.
     pub algorithms: Vec<Arc<dyn Algorithm>>,
     /// Those that lists do not take as they take all others: what chooses among, stages for or spans the others, and what is timed only.
     pub by_name: Vec<Arc<dyn Algorithm>>,
@@ -29,7 +29,7 @@ pub struct Catalogue {
 }
 
 impl Catalogue {
-    /// NCCL alone, for kernels from elsewhere to be held against.
+    /// NCCL alone, to compare kernels from elsewhere with.
     pub fn peers() -> Catalogue {
         Catalogue { algorithms: Nccl::listed(), by_name: Nccl::bench_only(), ..Catalogue::default() }
     }

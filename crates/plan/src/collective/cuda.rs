@@ -4,7 +4,7 @@ use std::fmt::Write;
 
 use super::{DType, Drawn, ReduceOp};
 
-/// Operators that kernels are told at run time, in the order of their numbers. Averages are sums, pre-multiplied sums are of products.
+/// Operators that kernels get at run time, in the order of their numbers. Averages are sums, pre-multiplied sums are of products.
 const OPERATORS: [ReduceOp; 4] = [ReduceOp::Sum, ReduceOp::Prod, ReduceOp::Min, ReduceOp::Max];
 
 impl ReduceOp {
@@ -40,7 +40,7 @@ pub fn header() -> String {
     .expect("a string takes any text");
 
     text +=
-        "\n// How an entry that does them all is told type and operator: of a type, the lower two bits are the logarithm of its size.\n";
+        "\n// Numbers by which an entry that does them all gets type and operator: of a type, the lower two bits are the logarithm of its size.\n";
     let codes: Vec<String> = DType::ALL.iter().map(|dtype| format!("TYPE_{dtype:?} = {}", dtype.code())).collect();
     let names: Vec<String> = OPERATORS.iter().map(|op| op.name().to_uppercase()).collect();
     writeln!(text, "enum Type : u32 {{ {} }};\nenum Operator : u32 {{ {} }};", codes.join(", "), names.join(", ")).expect("as above");

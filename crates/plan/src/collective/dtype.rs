@@ -105,12 +105,12 @@ const fn kind(bytes: u64, is_float: bool, is_signed: bool, precision: u32) -> Fa
     Facts { name, bytes, is_float, is_signed, precision, infinity, saturates, common, nccl, in_nccl_tests, tensor_map, drawn }
 }
 
-/// A binary float of so many bytes and bits of significand, the implicit one included.
+/// A binary float of `bytes` bytes and `precision` bits of significand, the implicit one included.
 const fn float(bytes: u64, precision: u32) -> Facts {
     kind(bytes, true, true, precision)
 }
 
-/// An integer of so many bytes.
+/// An integer of `bytes` bytes.
 const fn integer(bytes: u64, is_signed: bool) -> Facts {
     kind(bytes, false, is_signed, 8 * bytes as u32 - is_signed as u32)
 }

@@ -108,7 +108,7 @@ struct Facts {
     same_for_all: bool,
     in_place: bool,
     in_nccl: &'static str,
-    /// Busbw over algbw of nccl-tests among so many ranks.
+    /// Busbw over algbw of nccl-tests, by the number of ranks.
     bus: fn(f64) -> f64,
     input: &'static str,
     output: &'static str,
@@ -146,7 +146,7 @@ impl Collective {
         if self.facts().reduces { &ReduceOp::COMMON } else { self.operators() }
     }
 
-    /// Slots of each rank's input and of each rank's output among so many ranks: 1, or one for each rank.
+    /// Slots of each rank's input and of each rank's output among `world` ranks: 1, or one for each rank.
     pub const fn slots(self, world: u32) -> (u64, u64) {
         const fn number(slots: Slots, world: u32) -> u64 {
             match slots {
@@ -178,7 +178,7 @@ impl Collective {
         self.facts().in_nccl
     }
 
-    /// Of the bytes of the larger of input and output, how many cross the slowest link among so many ranks: nccl-tests' busbw over its algbw.
+    /// Of the bytes of the larger of input and output, how many cross the slowest link among `world` ranks: nccl-tests' busbw over its algbw.
     pub fn bus_factor(self, world: u32) -> f64 {
         (self.facts().bus)(f64::from(world))
     }

@@ -115,7 +115,7 @@ impl Product {
         c
     }
 
-    /// B as depth x columns, columns contiguous: whoever adds terms of many columns at once reads it in order.
+    /// B as depth x columns, columns contiguous: code that adds terms of many columns at once reads it in order.
     pub fn rows_of_b<T: Copy>(&self, b: Vec<T>) -> Vec<T> {
         let (columns, depth) = (self.columns as usize, self.depth as usize);
         match self.layout {

@@ -201,7 +201,7 @@ pub struct Compiled<'s, C> {
     pub graphs: Vec<Graph<'s, C>>,
 }
 
-/// Compiles a script that [validation](super::validation::validate) has found in order, for so many ranks as it needs.
+/// Compiles a script that [validation](super::validation::validate) has found in order. `world` is how many ranks it needs.
 ///
 /// # Errors
 /// What the machine says of a rank, an address or a command.

@@ -334,7 +334,7 @@ pub trait Machine {
         Ok(())
     }
 
-    /// The same of products, where kernels of this project make them: of so many multiplications of elements, on all ranks and of all calls together.
+    /// The same for products that kernels of this project compute. `multiplications` counts those of elements, on all ranks and in all calls together.
     ///
     /// # Errors
     /// `NotSupported`.
@@ -350,11 +350,11 @@ pub trait Machine {
     /// `NotSupported` when there are too few devices or too little memory.
     fn open_group(&mut self, world: usize, buffers: &[BufferSpec]) -> Result<usize, MachineError>;
 
-    /// The same of ranks on so many nodes, as many on each, in rank order: they address each other's memory within a node, and have the vendor's library
+    /// The same for ranks on `nodes` nodes, as many on each, in rank order: they address each other's memory within a node, and have the vendor's library
     /// between nodes.
     ///
     /// # Errors
-    /// As [`Machine::open_group`]; `NotSupported` where the machine's ranks are not on so many nodes.
+    /// As [`Machine::open_group`]; `NotSupported` where the machine's ranks are not on `nodes` nodes.
     fn open_nodes(&mut self, world: usize, nodes: usize, buffers: &[BufferSpec]) -> Result<usize, MachineError> {
         match nodes {
             1 => self.open_group(world, buffers),

@@ -108,7 +108,7 @@ impl RankCall {
 /// A call that all ranks agree on and that fits its buffers: what algorithms plan. It reads as what rank 0 passes; in place, the regions
 /// of other ranks may lie elsewhere ([`Call::input_of`], [`Call::output_of`]).
 ///
-/// Made by [`Call::validate`] only, so that whoever holds one need not check again.
+/// Made by [`Call::validate`] only, so that code that holds one need not check again.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Call {
     arguments: RankCall,
@@ -233,7 +233,7 @@ pub enum CallError {
         /// Elements that are sent.
         expected: u64,
     },
-    /// `count` elements, or a slot of so many for each rank, do not fit into 64 bits of bytes.
+    /// `count` elements, or a slot of `count` for each rank, do not fit into 64 bits of bytes.
     #[error("count {count} x {size} bytes of {dtype} overflows 64 bits")]
     Overflow {
         /// Elements.

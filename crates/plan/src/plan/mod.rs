@@ -38,7 +38,7 @@ pub const MAX_SIDES: usize = 3;
 pub struct Writers<'p>(HashMap<(usize, &'p Region, u32), Vec<usize>>);
 
 impl Writers<'_> {
-    /// The ranks that write a value to a rank's word, ascending: those that whoever waits for it there waits for.
+    /// The ranks that write a value to a rank's word, ascending. A wait for that value there waits for these ranks.
     pub fn of<'a>(&'a self, rank: usize, word: &'a Region, value: u32) -> &'a [usize] {
         self.0.get(&(rank, word, value)).map_or(&[], Vec::as_slice)
     }
@@ -53,7 +53,7 @@ pub struct Plan {
     /// that does them, counted from 0: there are no others whose memory it could address.
     #[serde(default = "one", skip_serializing_if = "is_one")]
     pub nodes: u32,
-    /// It stands for one kernel of whoever makes calls, which lets launches that depend on it start at once: a programmatic launch that follows has waited
+    /// It stands for one kernel of the caller, which lets launches that depend on it start at once: a programmatic launch that follows has waited
     /// for none of its operations, nor for those of another such plan right before it.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub of_caller: bool,
@@ -67,7 +67,7 @@ impl Plan {
         Plan { name: name.into(), nodes: 1, of_caller: false, ranks: (0..world).map(ops).collect() }
     }
 
-    /// The same as one kernel of whoever makes calls ([`Plan::of_caller`]).
+    /// The same as one kernel of the caller ([`Plan::of_caller`]).
     #[must_use]
     pub fn by_caller(self) -> Plan {
         Plan { of_caller: true, ..self }
@@ -240,7 +240,7 @@ impl NcclCall {
     }
 }
 
-/// The first rank of the node of a rank of `world` on so many nodes.
+/// The first rank of the node of `rank`, among `world` ranks on `nodes` nodes.
 pub fn first_of_node(rank: usize, world: usize, nodes: usize) -> usize {
     let of_node = (world / nodes).max(1);
     rank / of_node * of_node

@@ -1,4 +1,4 @@
-//! Tensor maps: how kernels that copy by TMA are told of memory. A shape, a box and a swizzle over a region, with no address in it.
+//! Tensor maps: how memory is described to kernels that copy by TMA. A shape, a box and a swizzle over a region, with no address in it.
 
 use std::fmt;
 
@@ -180,7 +180,7 @@ pub struct Edge {
     pub is_made: bool,
 }
 
-/// Maps at the limits of what the driver makes. What refuses maps is held against them, here, on the emulator and on GPUs.
+/// Maps at the limits of what the driver makes. Tests check with them what refuses maps, here, on the emulator and on GPUs.
 #[doc(hidden)]
 pub fn edges() -> Vec<Edge> {
     const ADDRESS: u64 = 1 << 30;

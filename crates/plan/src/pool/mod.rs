@@ -15,7 +15,7 @@
 //! are taken, the call is refused. So is one whose output is memory that another in flight reads or writes, and memory in flight is not
 //! given back.
 //!
-//! Whoever drops it says that what uses its memory and its channel next comes after the call on every rank. That is so when the run is over, and
+//! Dropping it says that what uses its memory and its channel next comes after the call on every rank. That is so when the run is over, and
 //! at once for what is enqueued behind it on the same stream of every rank: an algorithm waits, before it touches a peer's input or output, until that
 //! peer's stream has come to the call, and no peer touches them after the call has ended there.
 //!
@@ -254,7 +254,7 @@ impl SymmetricPool {
 
     /// The machine's number of the group that the plans are for, and that the memory is read and written in.
     pub fn group(&self) -> usize {
-        self.group.expect("whoever lays a pool out opens its group")
+        self.group.expect("a pool is laid out when its group is opened")
     }
 
     /// Bytes that are free on each rank: all together, and in the largest piece.

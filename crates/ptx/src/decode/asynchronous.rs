@@ -300,7 +300,7 @@ pub(super) fn mbarrier(f: &mut Form<'_, '_>) -> Result<Instruction, PtxError> {
     }
 }
 
-/// setmaxnreg: how many registers a warp has changes nothing that a program sees, but whether the block has so many.
+/// setmaxnreg. A program does not see how many registers a warp has, only whether the block has that many to give.
 pub(super) fn setmaxnreg(f: &mut Form<'_, '_>) -> Result<Instruction, PtxError> {
     let more = f.required(&[("inc", true), ("dec", false)])?;
     f.required(&[("sync", ())])?;

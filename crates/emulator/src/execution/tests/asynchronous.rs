@@ -4,7 +4,7 @@ use rstest::rstest;
 
 use super::*;
 
-/// One mbarrier at `block` of so many arrivals, which thread 0 makes.
+/// Thread 0 makes one mbarrier of `arrivals` arrivals, at `block`.
 fn with_mbarrier(arrivals: u32, body: &str) -> String {
     format!(
         "setp.ne.u32 %p7, %t, 0; @%p7 bra MADE;\nmbarrier.init.shared::cta.b64 [block], {arrivals}; fence.mbarrier_init.release.cluster;\n\

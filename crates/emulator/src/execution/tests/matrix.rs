@@ -26,7 +26,7 @@ fn d_at(row: u32, column: u32, depth: u32) -> i32 {
 /// An integer as an element of a type.
 fn element(ty: &str, value: i32) -> u64 {
     let magnitude = value.unsigned_abs();
-    // A format with so many bits of exponent and fraction.
+    // A format with `exponent` bits of exponent and `fraction` bits of fraction.
     let float = |exponent: u32, fraction: u32| {
         if magnitude == 0 {
             return 0;
@@ -77,7 +77,7 @@ fn of_warpgroup(shared: u32, registers: u32, body: &str) -> String {
     text + "ret;\n}\n"
 }
 
-/// Runs a kernel of `threads` threads that leaves so many words a thread.
+/// Runs a kernel of `threads` threads that leaves `each` words a thread.
 fn words_of(text: &str, threads: u32, each: u32, input: &[u8]) -> Result<Vec<u32>, Fault> {
     let mut memory = Memory::new();
     let program = program(text, 0, &mut memory);
@@ -90,7 +90,7 @@ fn words_of(text: &str, threads: u32, each: u32, input: &[u8]) -> Result<Vec<u32
     Ok(words(&memory, out, threads * each))
 }
 
-/// A matrix in shared memory: swizzled in patterns of so many chunks of 16 bytes, or 1; with k contiguous or else rows.
+/// A matrix in shared memory, swizzled in patterns of `pattern` chunks of 16 bytes, or not if that is 1. `along_k`: k is contiguous, else rows are.
 #[derive(Clone, Copy)]
 struct Place {
     start: u32,

@@ -126,7 +126,7 @@ fn rings_that_multiply_on_the_way_pass(#[values(2, 3, 8, 16)] world: u32) {
     }
 }
 
-/// If this fails, a kernel that multiplies by a wrong factor, twice or not at all is told nothing, or something else.
+/// If this fails, a report on a kernel that multiplies by a wrong factor, twice or not at all does not say so, or says something else.
 #[rstest]
 #[case::none(|x, _, _, _| x, "no rank has multiplied")]
 #[case::twice(|x, own, _, _| x * own * own, "every rank has multiplied twice")]
@@ -150,7 +150,7 @@ fn wrong_factors_are_named(
     assert_eq!(factors, [0, 1, 2].map(|rank| text(factor(rank))), "a report shows them");
 }
 
-/// PyTorch's conversions do not saturate: a kernel that rounds as they do is told so.
+/// PyTorch's conversions do not saturate. The report on a kernel that rounds as they do says so.
 #[test]
 fn overflow_that_does_not_saturate_is_named() {
     let payload = payload(InputClass::Special, DType::E4M3, 4);

@@ -250,7 +250,7 @@ fn reference(payload: &Payload) -> Vec<u8> {
         .collect()
 }
 
-/// One element that lacks its sign is +0, which is what a product of zeros is, too. If this fails, that is told as another operator.
+/// One element that lacks its sign is +0, which is what a product of zeros is, too. If this fails, it is reported as another operator.
 #[test]
 fn a_lost_sign_of_zero_is_told_as_that() {
     // The only sum among these that is -0.
@@ -260,7 +260,7 @@ fn a_lost_sign_of_zero_is_told_as_that() {
     assert_eq!(told(&payload, &output), ["+0 where -0 was expected (100 % of wrong elements fit)"]);
 }
 
-/// A zero or two that other bugs would make as well are told as zeros, and many of a rank that is left out as that.
+/// A zero or two that other bugs would make as well are reported as zeros. Many zeros from a rank that is left out are reported as that.
 #[test]
 fn a_few_zeros_are_no_other_bug() {
     let payload = of_two(InputClass::Tagged);
@@ -283,7 +283,7 @@ fn of_two(class: InputClass) -> Payload {
     Payload { class, dtype: DType::BF16, world: 2, seed: 5, call: 3, transform: Transform::None }
 }
 
-/// What is told of two ranks that both have this output.
+/// What is reported of two ranks that both have this output.
 fn told(payload: &Payload, output: &[bf16]) -> Vec<String> {
     explained(&mismatch_of_two(payload, output))
 }

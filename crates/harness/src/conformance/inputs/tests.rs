@@ -76,7 +76,7 @@ proptest! {
         }
     }
 
-    /// Whoever fills in parts gets the whole.
+    /// Filling in parts gives the whole.
     #[test]
     fn ranges_are_parts_of_one_sequence(seed: u64, start in 0u64..1 << 40, length in 0u64..40) {
         for dtype in DType::ALL {

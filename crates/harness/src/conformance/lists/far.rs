@@ -13,8 +13,8 @@ use passmuster_plan::{
     collective::{Collective, DType},
 };
 
-/// Bytes of a slot up to whose end a call is that is far. In 32 bits this is zero: whoever works out in as many where a rank's part starts, or the other half of a
-/// buffer, has it where another's is.
+/// Bytes of a slot. A far call reaches up to its end. In 32 bits this is zero: a kernel that works out in 32 bits where a rank's part starts, or the
+/// other half of a buffer, gets the place of another part.
 const FAR: u64 = 1 << 32;
 
 /// The same for what counts elements in 31 bits. Only with several ranks is a part that far.
@@ -35,13 +35,13 @@ pub(super) fn merge(from: Source<'_>, seed: u64) -> Vec<CollectiveCase> {
     Collective::ALL.into_iter().flat_map(of).filter_map(case).collect()
 }
 
-/// A kernel from elsewhere, where it does calls as large; `modest` is a small case of so many ranks.
+/// A kernel from elsewhere, if it does calls as large. `modest` gives a small case for a number of ranks.
 pub(super) fn of_foreign(from: Source<'_>, foreign: &Foreign, modest: impl Fn(u32) -> Option<CollectiveCase>) -> Option<CollectiveCase> {
     let worlds = || foreign.worlds().iter().copied().filter(|&world| world > 1);
     [(FAR, worlds().min()?), (LESS_FAR, worlds().max()?)].into_iter().find_map(|(bytes, world)| calls(from, modest(world)?, bytes))
 }
 
-/// The call of a case at the end of slots of so many bytes, with a workspace that is made for calls of all of them, in turns with the same at the start.
+/// The call of a case at the end of slots of `bytes` bytes, in turns with the same call at the start. The workspace is made for calls of a whole slot.
 fn calls(from: Source<'_>, mut case: CollectiveCase, bytes: u64) -> Option<CollectiveCase> {
     let most = bytes / case.dtype.size();
     let near = standard_shot(&case);

@@ -171,9 +171,9 @@ struct Once {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum OnceKind {
-    /// A single call, with so many blocks as the machine says.
+    /// A single call, with as many blocks as the machine says.
     Call,
-    /// The same on so many blocks.
+    /// Two calls on this many blocks.
     Busy(u32),
     /// Hundreds of small calls, and a larger one after each of [`PERIODS`].
     Often,
@@ -181,7 +181,7 @@ enum OnceKind {
     Special,
     /// A rank that is very late.
     Late,
-    /// From the state that so many calls left which the specification names, of all that it names.
+    /// Calls from the state that the specification names, if it names one: as if many calls had left it.
     Started,
 }
 
@@ -200,7 +200,7 @@ impl Once {
     const HUGE: Once = Once { count: (1 << 31) + (1 << 12), kind: OnceKind::Call };
 }
 
-/// A case of a few calls with the first type and operator, of about so many elements of the larger of input and output, where the specification allows one.
+/// A case of a few calls with the first type and operator, if the specification allows one. The larger of input and output has about `count` elements.
 fn modest(from: Source<'_>, foreign: &Foreign, world: u32, count: u64, seed: u64) -> Option<CollectiveCase> {
     let combinations = foreign.dtypes().iter().flat_map(|&dtype| foreign.ops().iter().map(move |&op| (dtype, op)));
     let (dtype, op) = combinations.into_iter().find(|&(dtype, op)| foreign.has_kernel(dtype, op))?;

@@ -47,7 +47,7 @@ fn fused<'r>(from: Source<'r>) -> impl Iterator<Item = (Collective, &'r str, DTy
 }
 
 /// Calls of whole packs, which some algorithms multiply themselves, of the types that they have kernels for: one pack a slice, a tile, several, and in
-/// bf16 so many that blocks have several tiles.
+/// bf16 enough packs that blocks have several tiles.
 fn of_packs(from: Source<'_>, worlds: &[u32], seed: u64) -> Vec<CollectiveCase> {
     let mut choice = Choice::of_seed(seed ^ 0x70_6163_6b73);
     let mut cases = Vec::new();

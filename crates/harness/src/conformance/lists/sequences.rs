@@ -95,7 +95,7 @@ pub(crate) fn sequence_of<DTYPES: Into<Cow<'static, [DType]>>>(
     })
 }
 
-/// The sequences of so many steps, on so many groups, that are like `of` but for their calls and for who is late.
+/// The sequences of `steps` steps on `groups` groups that are like `of`, except for their calls and for which rank is late.
 pub(crate) fn sequence_with(
     of: CollectiveCase,
     shot: BoxedStrategy<CallSpec>,

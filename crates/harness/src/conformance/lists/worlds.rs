@@ -19,7 +19,7 @@ const WORLDS: [u32; 5] = [9, MAX_WORLD as u32 + 1, 32, 64, LARGEST];
 /// The most ranks of a group.
 const LARGEST: u32 = MAX_RANKS as u32;
 
-/// Elements of all ranks together, of the larger of input and output, up to which calls are made here: of so many ranks, each has few.
+/// The most elements that all ranks of a call have together here, in the larger of input and output. With many ranks, each has few.
 const ELEMENTS: u64 = 16_000;
 
 /// Turns in which every type has met every operator of any collective.

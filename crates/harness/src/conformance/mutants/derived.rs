@@ -89,7 +89,7 @@ impl Defect {
 pub struct Derived {
     /// Kernel, line from the head of its entry (1 is the line with its name), and what is changed: `two_shot/L49 st.relaxed.sys dropped`.
     pub name: String,
-    /// The same by what an edit elsewhere leaves as it is: which of so many such changes of the kernel it is, `two_shot/st.relaxed.sys dropped (2 of 3)`.
+    /// The same without the line, which edits elsewhere move: its number among such changes of the kernel, `two_shot/st.relaxed.sys dropped (2 of 3)`.
     pub site: String,
     /// What kind of change it is.
     pub defect: Defect,
@@ -159,9 +159,9 @@ pub fn sync_cases(registry: &Registry, module: &Module) -> Vec<CollectiveCase> {
     let dtype = module.mutants.dtype;
     let mut ids = ids.map(|id| format!("{collective}/{algorithm}:{dtype},{op}:{id}{parts}")).to_vec();
     if module.mutants.rare_words {
-        // Of two ranks, of so few that a kernel has code for just so many, and of more; as many packs whatever the type, and more of floats, of whose words few are
-        // rare, so often that rare words come to lie where others have lain, of which one is seen before the rest of its pack is. Each root is first in a graph of its
-        // own: only in the slots of a graph's first call is no kernel's boundary between a reset and what the next replay stores.
+        // On two ranks, on few enough that a kernel has code for just that number, and on more. Every type has the same number of packs, floats more: few of
+        // their words are rare. Calls repeat until rare words lie where others have lain, and one of them is seen before the rest of its pack. Each root is
+        // first in a graph of its own: only in the slots of a graph's first call is no kernel's boundary between a reset and what the next replay stores.
         let (many, often) = if dtype.is_float() { (4, 96) } else { (1, 24) };
         let [once, fewer, again] = [280, 68, 132].map(|words| call(many * words * 4 / dtype.size()));
         ids.extend([(2, "8"), (3, "9"), (6, "c")].map(|(world, seed)| {
@@ -178,7 +178,7 @@ pub fn sync_cases(registry: &Registry, module: &Module) -> Vec<CollectiveCase> {
     }
     ids.extend(module.mutants.also.iter().map(|&id| id.to_owned()));
     if is_of_packs {
-        // In so many, among so many ranks, that one finds another at the end of a call at each of its looks, the second as well.
+        // Enough calls, on enough ranks, for a rank to find another one at the end of a call at each of its looks, the second included.
         ids.push(format!("{collective}/{algorithm}:{dtype},{op}:w=8:calls=[{few}]x4+{many}+[{few}{in_place}]x4:seed=7"));
     }
     ids.iter().map(|id| id.parse().expect("an id of this module's own")).collect()

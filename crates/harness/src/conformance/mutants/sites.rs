@@ -93,7 +93,7 @@ fn is_asynchronous(instruction: &Instruction<'_>) -> bool {
     starts.iter().chain(&of_products).any(|start| instruction.opcode.starts_with(start))
 }
 
-/// Whether it is a strong operation on integers that blocks other than one's own are told by. Within a device, a word is compared and exchanged to claim
+/// Whether it is a strong operation on integers that other blocks learn something from. Within a device, a word is compared and exchanged only to claim
 /// an entry of a report.
 fn is_strong_for_others(instruction: &Instruction<'_>) -> bool {
     let strong = ["relaxed", "acquire", "release", "acq_rel"].iter().any(|semantics| instruction.has(semantics));

@@ -1,4 +1,4 @@
-//! The side of whoever starts a worker.
+//! The side of the process that starts a worker.
 
 use std::{
     collections::VecDeque,
@@ -45,7 +45,7 @@ pub enum End {
 pub struct Process<A> {
     child: Child,
     status: Option<ExitStatus>,
-    /// None once it is told to go.
+    /// `None` once it has been asked to go.
     input: Option<ChildStdin>,
     events: Receiver<Event<A>>,
     log: VecDeque<String>,

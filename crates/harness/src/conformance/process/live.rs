@@ -1,5 +1,5 @@
 //! Worker processes that are alive. Each leads a process group of its own, so that a kill reaches what it started and a Ctrl-C at the
-//! terminal does not; so whoever ends this process by a signal ends them with [`kill_all`].
+//! terminal does not. Code that ends this process by a signal must therefore end them with [`kill_all`].
 
 use std::{
     io,

@@ -1,4 +1,4 @@
-//! Workers: processes that answer requests, and the protocol that they and whoever starts them speak, whatever is asked.
+//! Workers: processes that answer requests, and the protocol that they speak with the process that starts them, whatever is asked.
 //!
 //! Requests are lines of JSON on standard input. Answers are lines on standard output that start with [`PREFIX`]; all other output is log, so that
 //! libraries may print what they like. The end of standard input ends a worker.

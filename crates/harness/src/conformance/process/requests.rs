@@ -11,8 +11,8 @@ use serde::{Serialize, de::DeserializeOwned};
 
 use super::{FAREWELL, PREFIX};
 
-/// The requests that come on standard input, until it ends. They are read on a thread of its own, which notices the end even while a machine hangs: whoever
-/// is still there [`FAREWELL`] later does not outlive who asked.
+/// The requests that come on standard input, until it ends. They are read on a thread of its own, which notices the end even while a machine hangs. It
+/// ends this process if that is still there [`FAREWELL`] later, so that it does not outlive the one that asked.
 ///
 /// What is no request ends the process with exit code 2.
 pub fn requests<R: DeserializeOwned + Send + 'static>() -> mpsc::Receiver<R> {

@@ -221,7 +221,7 @@ fn plain(case: &ProductCase, operands: &Operands) -> Plain {
     }
 }
 
-/// The `number`th of parts of so many bytes.
+/// The `number`th of parts of `bytes` bytes each.
 fn part(buffer: &str, number: usize, bytes: u64) -> Region {
     Region::new(buffer, number as u64 * bytes, bytes)
 }

@@ -20,8 +20,8 @@ use super::{
 /// How long ranks may take for what is no run: to come, to open memory, to read.
 const LIMIT: Duration = Duration::from_secs(120);
 
-/// How much later than a run's deadline ranks are given up that have not said how it ended, unless [`Processes::set_grace`] says otherwise. They do so within two
-/// seconds, and name whoever is missing, but for a machine that is busy.
+/// How long after a run's deadline ranks are given up that have not said how it ended, unless [`Processes::set_grace`] says otherwise. They do so
+/// within two seconds and name the ranks that are missing, unless the machine is busy.
 const GRACE: Duration = Duration::from_secs(10);
 
 /// How long the other ranks have to report a failure of the job.
@@ -30,11 +30,11 @@ const REPORTS: Duration = Duration::from_secs(1);
 /// The same of ranks that have yet to open their devices, which on GPUs takes seconds where others open theirs: they hear of nothing before that is done.
 const REPORTS_OF_OPENING: Duration = Duration::from_secs(30);
 
-/// Bytes of a region that are read or written at once: on its way each is copied some seven times, and allocators give memory of this size again,
-/// where they ask the system for larger ones anew, and clearing their pages takes longer than the copies do.
+/// Bytes of a region that are read or written at once. On its way each is copied some seven times. Allocators reuse memory of this size. For larger
+/// pieces they ask the system again, and clearing the pages takes longer than the copies do.
 const PIECE: u64 = 2 << 20;
 
-/// A machine whose ranks are processes. `J` has the hub that they come to; when this is dropped they are told to leave.
+/// A machine whose ranks are processes. `J` has the hub that they come to. Dropping this asks them to leave.
 pub struct Processes<J: AsRef<Hub>> {
     job: J,
     info: MachineInfo,

@@ -24,7 +24,7 @@ use super::{
 /// How long ranks wait for each other before a run at least.
 const SHORTEST_LIMIT: Duration = Duration::from_secs(1);
 
-/// Does what the coordinator asks, until it is told to leave. Before each run the ranks compare what they are about to do: where it differs all say so, and none begins.
+/// Does what the coordinator asks, until that is to leave. Before each run the ranks compare what they will do. If it differs, all say so and none begins.
 ///
 /// # Errors
 /// Where the job has failed or the coordinator is lost. What the machine cannot do is an answer.
@@ -87,7 +87,7 @@ fn answered(
             let script = script.unpack(plans).map_err(|reason| MachineError::Invalid { reason })?;
             let deadline = Duration::from_millis(deadline_ms);
             let mut exchanges = rank.clone();
-            // Whoever does not come to compare is named before the coordinator's patience ends.
+            // A rank that does not come to compare is named before the coordinator's patience ends.
             let usual = exchanges.set_limit(deadline.clamp(SHORTEST_LIMIT, LIMIT));
             let ran = compare(rank, &script, kernels, runs).and_then(|()| machine.run(&script, deadline));
             exchanges.set_limit(usual);

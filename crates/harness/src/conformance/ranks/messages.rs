@@ -52,21 +52,21 @@ pub enum Request {
     },
     /// What [`Machine::waiting_blocks`](passmuster_plan::machine::Machine::waiting_blocks) says, or the most.
     WaitingBlocks {
-        /// Of so many ranks.
+        /// Of this many ranks.
         world: usize,
-        /// Of so many groups.
+        /// Of this many groups.
         groups: usize,
         /// Whether a case asks for more than usual.
         most: bool,
     },
     /// What [`Machine::check_budget`](passmuster_plan::machine::Machine::check_budget) says.
     CheckBudget {
-        /// Of so many elements.
+        /// Of this many elements.
         elements: u64,
     },
     /// What [`Machine::check_multiplications`](passmuster_plan::machine::Machine::check_multiplications) says.
     CheckMultiplications {
-        /// Of so many.
+        /// Of this many.
         multiplications: u64,
     },
     /// How its device fares.

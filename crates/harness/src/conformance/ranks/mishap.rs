@@ -11,7 +11,7 @@ use crate::conformance::{CollectiveCase, Field, Item, runner};
 /// What befalls a process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Mishap {
-    /// It may make no file, nor memory to share, of more than so many bytes: as where /dev/shm is full, or a container's memory.
+    /// It may make no file and no shared memory of more than `bytes` bytes, as if /dev/shm or a container's memory were full.
     Capped {
         /// How many.
         bytes: u64,
@@ -26,7 +26,7 @@ pub enum Mishap {
 /// What the system does not allow.
 pub(super) fn cap(bytes: u64) -> Result<(), String> {
     let failed = |error: io::Error| format!("memory cannot be capped: {error}");
-    // Whoever goes beyond is told by the system call then, and does not end.
+    // Beyond the limit the system call then fails, and the process does not end.
     signal_hook::flag::register(signal_hook::consts::SIGXFSZ, Arc::default()).map_err(failed)?;
     setrlimit(Resource::Fsize, Rlimit { current: Some(bytes), maximum: Some(bytes) }).map_err(|error| failed(error.into()))
 }

@@ -143,7 +143,7 @@ fn together(mut parts: Vec<Record>, mut cases: Vec<Verdict>) -> Record {
     whole
 }
 
-/// The note that says how many cases, in which time, of what: the first of a record of verdicts. Whoever asks for the same judges the same.
+/// The note that says how many cases, in which time, of what: the first of a record of verdicts. A run that asks for the same judges the same.
 pub fn first_note(cases: usize, seconds: Option<f64>, selection: &Selection) -> String {
     let except = selection.except.as_ref().map(|except| format!(", except {except}")).unwrap_or_default();
     let limit = selection.limit.map(|limit| format!(", limit {limit}")).unwrap_or_default();

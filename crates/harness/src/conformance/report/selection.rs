@@ -18,10 +18,10 @@ pub struct Selection {
     /// Which part of the cases, where not all.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub part: Option<Part>,
-    /// At most so many cases.
+    /// At most this many cases.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub limit: Option<usize>,
-    /// Of mutants made by rule only so many.
+    /// Only this many of the mutants made by rule.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub sample: Option<usize>,
     /// Schedules of each case, on the emulator.

@@ -119,7 +119,7 @@ fn top_byte(case: &CollectiveCase, index: u64) -> u64 {
     (index + 1) * case.dtype.size() - 1
 }
 
-/// If this fails, what is wrong with a result goes unseen on some rank, in some call or at some place; or one mistake is told as another.
+/// If this fails, what is wrong with a result goes unseen on some rank, in some call or at some place; or one mistake is reported as another.
 #[rstest]
 fn what_is_wrong_with_an_output_is_found_on_every_rank_of_every_call(
     #[values(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15)] number: usize,
@@ -142,7 +142,7 @@ fn what_is_wrong_with_an_output_is_found_on_every_rank_of_every_call(
                 for (property, _) in &due {
                     assert!(right.held.contains(property) && !verdict.held.contains(property), "{property}: {verdict:#?}");
                 }
-                // Records of two machines are held against each other by the digest.
+                // Records of two machines are compared by the digest.
                 let declared = !recorded.by_peer && matches!(recorded.contract.order, Order::RankAscending | Order::Copied);
                 let counts = recorded.call.shape().counts.is_none() || index < recorded.call.shape().received(rank);
                 assert_eq!(verdict.outputs != right.outputs, declared && counts, "digest of {case}, call {number}, rank {rank}");

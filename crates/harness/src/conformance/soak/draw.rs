@@ -96,7 +96,7 @@ fn count(collective: Collective, dtype: DType, world: u32, bytes: u64) -> impl S
 
 type Kind = ((DType, ReduceOp), Vec<String>);
 
-/// The types and operators of a collective, each with the algorithms that do it on so many ranks.
+/// The types and operators of a collective, each with the algorithms that do it on `world` ranks.
 fn kinds(registry: &Registry, collective: Collective, world: u32, multicast: bool) -> Vec<Kind> {
     let takes_part = |algorithm: &&dyn Algorithm| (multicast || !algorithm.uses_multicast()) && !algorithm.numbers_calls();
     let all: Vec<&str> = Source::all(registry).under_test(collective).filter(takes_part).map(|own| own.name()).collect();
@@ -116,7 +116,7 @@ fn does(registry: &Registry, of: &CollectiveCase, shot: &CallSpec) -> bool {
     scenario::supports(registry, &CollectiveCase { algorithm, count, root, offset, in_place, graph, ..of.clone() }).is_ok()
 }
 
-/// The same, with a rank that is late on its host where kernels of so many ranks have no hooks.
+/// The same case. Among more ranks than a host has GPUs, a late rank is late on its host.
 fn late_where_it_can_be(mut case: CollectiveCase) -> CollectiveCase {
     if case.world as usize > MAX_WORLD {
         case.skew.iter_mut().for_each(|skew| skew.site = None);

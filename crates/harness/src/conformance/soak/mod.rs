@@ -1,5 +1,5 @@
 //! Soak: rounds of random scripts, one after the other on one machine. A round opens groups, which share ranks, runs scripts in which their calls come in a
-//! drawn order, and closes them again; every call is held against its contract.
+//! drawn order, and closes them again. Every call is checked against its contract.
 //!
 //! A round is a function of what the soak is of and of its number, so that it can be run again by itself: [`Round`] is written and read as a token.
 //!

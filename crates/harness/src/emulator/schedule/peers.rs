@@ -90,7 +90,7 @@ impl<'a> Peers<'a> {
         self.results.remove(&meeting).expect("all have read before anybody writes")
     }
 
-    /// When a host that sleeps until `at` by the clock, for so many nanoseconds from now, wakes by wall time.
+    /// The wall time at which a host wakes that sleeps until `at` by the clock, `nanoseconds` from now.
     fn alarm(&mut self, at: u64, nanoseconds: u64) -> Instant {
         match self.sleeps {
             Some((until, alarm)) if until == at => alarm,

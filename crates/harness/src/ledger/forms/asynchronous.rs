@@ -218,7 +218,7 @@ fn counted(noinc: bool) -> Form {
     Form::new(format!("cp.async.mbarrier{flag}.arrive"), &[value(B32), FIELD], B32).with_code(scoped(&code))
 }
 
-/// What mbarriers of up to 40 arrivals say after so many arrivals: bits of all answers.
+/// What mbarriers of up to 40 arrivals say after some of these: bits of all answers.
 fn mbarriers() -> Vec<Form> {
     // Arrivals of 1 to 10 and of 1 to 9; the rest makes 20.
     let begin = format!(

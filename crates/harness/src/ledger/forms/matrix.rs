@@ -66,7 +66,7 @@ fn of_warpgroups() -> Vec<(Type, Type, Type)> {
     all
 }
 
-/// A row and a column of so many bytes, and a sum.
+/// A row and a column of `bytes` bytes, and a sum.
 fn elements([sum, a, b]: [Type; 3], bytes: u32) -> Vec<Operand> {
     let words = |ty: Type| (0..bytes / 8).map(move |_| Operand { ty: B64, role: Role::Elements(ty) });
     words(a).chain(words(b)).chain([Operand { ty: if sum == S32 { B32 } else { sum }, role: Role::Elements(sum) }]).collect()
@@ -154,8 +154,8 @@ fn of_warp([sum, a, b]: [Type; 3], (m, k): (u32, u32), modifiers: &str) -> Form 
     Form::new(name, &elements([sum, a, b], bytes), sum).with_code(vec![code])
 }
 
-/// A matrix in shared memory: swizzled in patterns of so many chunks of 16 bytes, or 1; with k contiguous or else rows; how far what its descriptor says is from where its
-/// pattern begins.
+/// A matrix in shared memory. It is swizzled in patterns of `pattern` chunks of 16 bytes, or not at all if that is 1. Either k is contiguous or rows
+/// are. `shift` says how far the address in its descriptor is from where its pattern begins.
 #[derive(Clone, Copy)]
 struct Place {
     pattern: u32,

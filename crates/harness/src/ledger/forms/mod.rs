@@ -51,7 +51,7 @@ pub struct OverOperands {
 }
 
 impl OverOperands {
-    /// The map where there are so many operands.
+    /// The map for `count` operands.
     pub(super) fn of(&self, count: usize) -> TensorMap {
         let mut map = self.map.clone();
         if let (1, Some(last)) = (self.plane, map.extents.last_mut()) {

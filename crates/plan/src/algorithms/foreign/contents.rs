@@ -23,7 +23,7 @@ pub(super) enum Contents {
 /// What a word is made of.
 #[derive(Clone, Copy)]
 pub(super) enum Bits {
-    /// So many bytes of an integer.
+    /// This many bytes of an integer.
     Integer(usize),
     /// A 32-bit float with an integer's value.
     Float,

@@ -218,7 +218,7 @@ impl Foreign {
         self.specification.least_count.value(&values).ok()?.max(1).checked_next_multiple_of(multiple)
     }
 
-    /// One launch of each of its kernels: to be held against the PTX before anything runs.
+    /// One launch of each of its kernels, to check against the PTX before anything runs.
     pub fn samples(&self) -> Vec<Launch> {
         let mut samples: Vec<Launch> = Vec::new();
         for call in self.sample_calls().filter(|call| self.supports(call).is_ok()) {
@@ -370,7 +370,7 @@ impl Algorithm for Foreign {
     fn check_supported(&self, call: &Call) -> Result<(), String> {
         self.restrictions(call)?;
         self.specification.buffers.iter().try_for_each(|buffer| buffer.made(&values_of(call)).map(drop))?;
-        // A machine may let so few blocks wait that there is no such launch. Whoever knows the machine asks `check_target`.
+        // A machine may let so few blocks wait that there is no such launch. A caller that knows the machine asks `check_target`.
         let mut refusal = None;
         for target in self.targets() {
             match self.check_target(call, &target) {
