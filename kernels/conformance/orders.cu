@@ -90,7 +90,7 @@ extern "C" __global__ void tell(Peers flags, u32* state, u32 world, u32 wait, u3
     if (threadIdx.x == 0) *state = turn;
 }
 
-// So many turns. `acks` is this rank's words at rank 0, one of each block.
+// `turns` turns. `acks` is this rank's words at rank 0, one of each block.
 extern "C" __global__ void read(const u32* words, u32 each, const u32* flag, u32* acks, u32* state, Result* result, u32 turns, u32 weak, u64 limit) {
     u32 turn = load_weak(state + blockIdx.x);
     for (u32 n = 0; n < turns; n++) {
@@ -105,7 +105,7 @@ extern "C" __global__ void read(const u32* words, u32 each, const u32* flag, u32
     }
 }
 
-// So many turns; `words` is this rank's part at rank 0, `flags` its flags there, one of each block. `acks` has those of rank 0's blocks here.
+// `turns` turns; `words` is this rank's part at rank 0, `flags` its flags there, one of each block. `acks` has those of rank 0's blocks here.
 extern "C" __global__ void push(u32* words, u32 each, u32* flags, const u32* acks, u32 count, Result* result, u32 turns, u64 limit) {
     for (u32 turn = 1; turn <= turns; turn++) {
         if (!all_come<RELEASE_ACQUIRE>(acks, count, turn - 1, result, limit)) return;

@@ -105,7 +105,7 @@ pub(crate) struct Entry {
     /// What was wrong, what it takes to show, and what came of it.
     pub(crate) bug: String,
     /// What fixes it.
-    pub(crate) mend: String,
+    pub(crate) fix: String,
 }
 
 /// What a finding is.
@@ -234,8 +234,8 @@ impl Museum {
         entries.retain(|name, _| self.only.as_ref().is_none_or(|only| name.contains(only.as_str())));
         ensure!(!entries.is_empty(), "no entry's name contains `{}`", self.only.as_deref().unwrap_or_default());
         if self.list {
-            for (name, Entry { title, project, source, bug, mend, .. }) in &entries {
-                let lines = bug.trim().lines().chain([mend.trim()]).chain(source.iter().map(String::as_str));
+            for (name, Entry { title, project, source, bug, fix, .. }) in &entries {
+                let lines = bug.trim().lines().chain([fix.trim()]).chain(source.iter().map(String::as_str));
                 println!("{name}\n  {project}: {title}\n\n  {}\n", lines.collect::<Vec<_>>().join("\n  "));
             }
             return Ok(ExitCode::SUCCESS);
