@@ -60,7 +60,7 @@ impl Library {
     /// # Errors
     /// Names the modules there are.
     pub fn ptx(&self, module: &str) -> Result<&str, String> {
-        let name = name_without_stalls(module);
+        let name = self.without_stalls(module);
         let (ptx, stalled): (&str, _) = match self.replaced(name) {
             Some(replaced) => (&replaced.ptx, &replaced.stalled),
             None => self.embedded(name).map(|(index, ptx)| (ptx, &self.embedded.stalled[index]))?,
@@ -82,7 +82,7 @@ impl Library {
     /// Names the module and the entries it has.
     pub fn check(&self, launch: &Launch) -> Result<(), String> {
         let Launch { module, entry, .. } = launch;
-        let name = name_without_stalls(module);
+        let name = self.without_stalls(module);
         let is_there = match self.replaced(name) {
             Some(replaced) => replaced.entries.contains(entry),
             None => {
@@ -102,6 +102,11 @@ impl Library {
     pub fn hashes(&self, modules: &BTreeSet<String>) -> BTreeMap<String, String> {
         let hash = |module: &String| Some((module.clone(), code_hash(self.ptx(module).ok()?)));
         modules.iter().filter_map(hash).collect()
+    }
+
+    /// The module whose text, with stalls or without, has this name. A kernel from elsewhere may itself be called so.
+    fn without_stalls<'n>(&self, name: &'n str) -> &'n str {
+        if self.replaced(name).is_some() { name } else { name_without_stalls(name) }
     }
 
     fn replaced(&self, module: &str) -> Option<&Replaced> {
