@@ -9,7 +9,7 @@ use super::{say, succeeds};
 /// Bytes that one tracked file may have: the record of the merge list has some 150 for each of its 19,000 cases.
 const MAX_FILE: u64 = 3 << 20;
 /// Bytes that kernels/ptx/ may have.
-const MAX_PTX: u64 = 26 << 20;
+const MAX_PTX: u64 = 12 << 20;
 /// Bytes that the archive of a crate may have: what crates.io takes.
 const MAX_ARCHIVE: u64 = 10 << 20;
 
