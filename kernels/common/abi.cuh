@@ -13,7 +13,7 @@ struct Peers {
     u64 address[MAX_RANKS];
 };
 
-// So many ranks, one after another, going round.
+// `count` ranks from the first on, going round.
 struct Ranks {
     u32 first;
     u32 count;
@@ -44,7 +44,7 @@ struct StuckEntry {
     u32 ranks;  // this rank in the low half, the group's size in the high half
 };
 
-// What an entry that does all types and operators is told, in place of `average`: whether the sum is divided by the world size, and
+// What an entry that does all types and operators gets in place of `average`: whether the sum is divided by the world size, and
 // from which bits on its operator and its type are, by their numbers in dtypes.cuh.
 enum : u32 { AVERAGE = 1, OPERATOR_BITS = 4, TYPE_BITS = 8 };
 

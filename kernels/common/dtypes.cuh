@@ -16,7 +16,7 @@
 // The operators that they have them for: an average is the sum's entry.
 #define COMMON_OPERATORS(X, NAME, T) X(sum, Sum, NAME, T) X(min, Min, NAME, T) X(max, Max, NAME, T)
 
-// How an entry that does them all is told type and operator: of a type, the lower two bits are the logarithm of its size.
+// Numbers by which an entry that does them all gets type and operator: of a type, the lower two bits are the logarithm of its size.
 enum Type : u32 { TYPE_F32 = 2, TYPE_F16 = 1, TYPE_BF16 = 5, TYPE_F64 = 3, TYPE_I32 = 6, TYPE_E4M3 = 0, TYPE_E5M2 = 4, TYPE_I8 = 8, TYPE_U8 = 12, TYPE_U32 = 10, TYPE_I64 = 7, TYPE_U64 = 11 };
 enum Operator : u32 { SUM, PROD, MIN, MAX };
 
