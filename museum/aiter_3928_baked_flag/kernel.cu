@@ -7,7 +7,7 @@
 //          says that the reads of the tile before are over, so that the peer may write to that mailbox again.
 //   bug:   the first colour is an argument that the host counts up, which replays do not: each finds the flags of the last one, and does
 //          not wait.
-//   fix:   colours are counted on the device, for each block.
+//   mend:  colours are counted on the device, for each block.
 #include "../common.cuh"
 
 constexpr u32 TILE = 128;  // packs, a thread each

@@ -6,7 +6,7 @@
 //   pushed: blocks of one index meet (release, acquire). It publishes what was pushed, and says that the copies of the call before are
 //           over.
 //   bug:    all calls use one buffer. A peer that is a call ahead writes to it while a slower rank still copies from it.
-//   fix:    dispatch and combine have a buffer each: who writes to one has met all after their copies from it.
+//   mend:   dispatch and combine have a buffer each: who writes to one has met all after their copies from it.
 #include "../common.cuh"
 
 extern "C" __global__ void __launch_bounds__(256, 1)

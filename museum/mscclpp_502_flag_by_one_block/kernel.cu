@@ -7,7 +7,7 @@
 //   reuse:  who writes to a mailbox for call n + 2 has had all packets of call n + 1, and these were sent after call n had been read.
 //   bug:    block 0 counts up the flag as soon as it is done. A block that starts late reads the next call's flag, which no peer will send
 //           in this call.
-//   fix:    the block that is done last counts it up.
+//   mend:   the block that is done last counts it up.
 #include "../common.cuh"
 
 struct Control {

@@ -10,7 +10,7 @@
 //         again.
 //   bug:  the receiver stores zero after it has said `read`. The root may be in the next call by then, and the tile that it has announced
 //         is forgotten: the receiver waits for it for ever.
-//   fix:  the receiver subtracts what it has consumed.
+//   mend: the receiver subtracts what it has consumed.
 #include "../common.cuh"
 
 static __device__ __forceinline__ void take_back(u32* at, u32 count) {

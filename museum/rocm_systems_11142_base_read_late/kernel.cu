@@ -7,7 +7,7 @@
 //   put:   bar.sync, atom.release.sys.add; ld.acquire.sys by thread 0 of each block. It publishes the data.
 //   bug:   each block reads the base for itself after it has met, but it has met only the root's block of its own index. The root's block 0
 //          may have put by then: the base is too high by one, and the wait never ends.
-//   fix:   the base is counted from call to call.
+//   mend:  the base is counted from call to call.
 #include "../common.cuh"
 
 extern "C" __global__ void __launch_bounds__(256, 1)

@@ -5,7 +5,7 @@
 //   before, after: bar.sync, atom.release.sys.add on all ranks' words, ld.acquire.sys until ours has all arrivals, bar.sync
 //   bug:           `all arrivals` is the number of ranks in every call. The semaphore was zero for the first; later calls find it
 //                  satisfied.
-//   fix:           each call waits for that many more.
+//   mend:          each call waits for that many more.
 #include "../common.cuh"
 
 static __device__ __forceinline__ void barrier(u32* const* semaphores, u32 which, u32 call, u32 rank, u32 world) {

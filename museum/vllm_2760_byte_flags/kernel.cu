@@ -6,7 +6,7 @@
 //   end:   the same with a second flag: our reads of peers' inputs are over.
 //   bug:   thread 0 polls the eight bytes by one load of 64 bits. Accesses that overlap in part are never morally strong (PTX ISA 8.7.1),
 //          so the load does not synchronise with the stores of bytes: they race with it.
-//   fix:   a thread for each rank polls that rank's own word of 32 bits.
+//   mend:  a thread for each rank polls that rank's own word of 32 bits.
 #include "../common.cuh"
 
 #ifdef PLANTED_BUG
