@@ -53,7 +53,8 @@ fn crates_without_unsafe_forbid_it() {
 /// If this fails, reviews and statistics count files that commands write.
 #[test]
 fn generated_files_are_marked() {
-    let generated: Vec<String> = [files(".ptx"), files("abi.cuh"), files("dtypes.cuh"), files("docs/report.html"), files("fixtures/mutants/index.rs")].concat();
+    let generated: Vec<String> =
+        [files(".ptx"), files("abi.cuh"), files("dtypes.cuh"), files("docs/report.html"), files("fixtures/mutants/index.rs")].concat();
     let generated = generated.iter().filter(|path| !WRITTEN.iter().any(|start| path.starts_with(start)));
     let mut count = 0;
     for chunk in generated.collect::<Vec<_>>().chunks(500) {

@@ -18,8 +18,9 @@ const BANNED: [(&str, &str); 12] = [
     ("is meant to be", "must be"),
 ];
 
-/// What is still to be rewritten, this list of words aside: files, and folders.
-const WAITING: [&str; 3] = ["docs/emulator/async-proxy.md", "museum/", "xtask/tests/words.rs"];
+/// What is still to be rewritten: a change of the last three goes with another run of the judge, of the mutants or of the museum.
+const WAITING: [&str; 5] =
+    ["docs/emulator/async-proxy.md", "xtask/tests/words.rs", "crates/harness/src/conformance/scenario.rs", "fixtures/", "museum/"];
 
 /// The most words of a document.
 const MOST: usize = 3000;

@@ -475,7 +475,10 @@ fn hosts_that_wait_at_the_end_are_held_against_those_that_wait_for_each_batch() 
         drawn.iter().map(|plot| plot.name.as_str()).collect::<Vec<_>>(),
         ["all_to_all_async-b16-w8-time", "all_to_all_async-b16-w8-behind"]
     );
-    assert!(drawn[0].svg().unwrap().contains("microseconds for all batches"), "hosts get no verdict in a graph: the plot is of eager times");
+    assert!(
+        drawn[0].svg().unwrap().contains("microseconds for all batches"),
+        "hosts get no verdict in a graph: the plot is of eager times"
+    );
     let schema = include_str!("../../../docs/reference/record-schema.md");
     for (field, _) in serde_json::to_value(&record.cases[0]).unwrap().as_object().unwrap() {
         assert!(schema.contains(&format!("| `cases[].{field}` |")), "docs/reference/record-schema.md does not say what `{field}` is");

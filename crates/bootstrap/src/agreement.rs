@@ -71,7 +71,7 @@ mod tests {
 
     /// If this fails, a mismatch is not seen, or the ranks that are right are blamed.
     #[test]
-    fn whoever_says_what_fewest_say_is_named() {
+    fn the_rank_with_the_rarest_answer_is_named() {
         let refused = |counts: &[u32]| compare("call 17", &said(counts)).map_err(|error| error.to_string());
         assert_eq!(refused(&[8, 8, 8]), Ok(()));
         let named = "rank 2 has count = 9, rank 0 has 8: all ranks must have the same, in call 17";

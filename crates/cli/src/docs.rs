@@ -205,7 +205,7 @@ mod tests {
 
     /// If this fails, a figure that nobody measured passes, or text that people wrote is lost.
     #[test]
-    fn a_changed_figure_is_told_and_made_anew() {
+    fn a_changed_figure_is_reported_and_made_again() {
         let right = "before\n<!-- begin speed -->\n| a |\n| 1.25 us |\n<!-- end speed -->\nafter\n";
         let same = renewed(right).unwrap();
         assert_eq!((same.text.as_str(), same.differ), (right, Vec::new()));

@@ -526,7 +526,7 @@ fn deadlocks_are_proved_however_kernels_poll(
 
 /// If this fails, a correct kernel runs out of steps where the rank that it waits for is held back, or sleeps.
 #[rstest]
-fn whoever_is_waited_for_gets_turns_under_every_schedule(
+fn a_rank_that_is_waited_for_gets_turns_under_every_schedule(
     #[values(POLLS_THROUGH_A_BARRIER, ALL_POLL_THROUGH_A_BARRIER, POLLS_TWO_WORDS, POLLS_BY_LOCAL_MEMORY, WRITES_WHILE_IT_WAITS)]
     body: &str,
     #[values(0, 50_000_000)] sleeps: u64,

@@ -51,7 +51,7 @@ pub(crate) fn take(
     let starts = workloads.iter().map(|(_, method)| method.starts).max().unwrap_or(1);
     for start in 0..starts {
         if start > 0 {
-            workers.start_anew();
+            workers.restart();
         }
         for ((workload, method), runners) in workloads.iter().zip(&mut all) {
             bar.set_message(format!("{} {}", workload.title(), workload.size_name()));

@@ -72,7 +72,7 @@ impl<'a> Workers<'a> {
     }
 
     /// Lets all go: the next ones that are asked are fresh ones, whose buffers lie elsewhere.
-    pub(super) fn start_anew(&mut self) {
+    pub(super) fn restart(&mut self) {
         self.live.clear();
         self.start += 1;
     }
@@ -317,7 +317,7 @@ mod tests {
     #[rstest::rstest]
     #[case::alone(1, false, &["judge round round"])]
     #[case::beside_another(1, true, &["judge get_ready round get_ready round", "run_beside run_beside"])]
-    #[case::started_anew(2, false, &["judge round", "round"])]
+    #[case::restarted(2, false, &["judge round", "round"])]
     fn rounds_are_of_so_many_processes_and_another_runs_before_each(#[case] starts: u32, #[case] beside: bool, #[case] asked: &[&str]) {
         let started = Cell::new(0);
         let answer = |request: &str| match request {

@@ -248,7 +248,7 @@ fn elements_of_vectors_release(#[case] between: &str, #[case] take: &str, #[case
 #[case::read("ld.relaxed.sys.global.u32 %r0, [%f];", true)]
 #[case::write("st.relaxed.sys.global.u32 [%f], 2;", false)]
 #[case::narrow_atom("atom.relaxed.gpu.global.add.u32 %r0, [%f], 1;", false)]
-#[case::acquires_and_writes_anew("atom.acq_rel.sys.global.exch.b32 %r0, [%f], 5;", true)]
+#[case::acquires_and_writes_again("atom.acq_rel.sys.global.exch.b32 %r0, [%f], 5;", true)]
 fn releases_go_on_through_atomics(#[case] between: &str, #[case] ordered: bool) {
     let bodies = [
         "st.global.u32 [%d], 1; st.release.sys.global.u32 [%f], 1;",

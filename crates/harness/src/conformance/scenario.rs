@@ -283,7 +283,7 @@ impl Stages<'_> {
             let applies = if is_exact(case.op, case.dtype, case.inputs) && (case.inputs != InputClass::Special || !case.op.reduces()) {
                 Ok(())
             } else {
-                Err("each is compared with its own contract: no order gives the same bits")
+                Err("each is held against its own contract: no order gives the same bits")
             };
             self.hold("equals_peer", applies, relation, other);
         }

@@ -39,8 +39,7 @@ pub fn header() -> String {
     )
     .expect("a string takes any text");
 
-    text +=
-        "\n// Numbers by which an entry that does them all gets type and operator: of a type, the lower two bits are the logarithm of its size.\n";
+    text += "\n// Numbers by which an entry that does them all gets type and operator: of a type, the lower two bits are the logarithm of its size.\n";
     let codes: Vec<String> = DType::ALL.iter().map(|dtype| format!("TYPE_{dtype:?} = {}", dtype.code())).collect();
     let names: Vec<String> = OPERATORS.iter().map(|op| op.name().to_uppercase()).collect();
     writeln!(text, "enum Type : u32 {{ {} }};\nenum Operator : u32 {{ {} }};", codes.join(", "), names.join(", ")).expect("as above");
