@@ -9,7 +9,10 @@ use std::{
 };
 
 use passmuster_harness::conformance::{Case, CaseId, Verdict};
-use passmuster_plan::algorithms::{Registry, Target};
+use passmuster_plan::{
+    algorithms::{Registry, Target},
+    modules::name_without_stalls,
+};
 
 use crate::{print, project};
 
@@ -77,7 +80,7 @@ fn source(registry: &Registry, root: &Path, case: &Case, ptx: Option<&Path>) -> 
         return Some(if kernel.exists() { kernel } else { ptx.to_owned() });
     }
     let modules = case.modules(registry, Target::default().waiting_blocks);
-    let kernels = modules.into_iter().map(|module| PathBuf::from(format!("kernels/{module}.cu")));
+    let kernels = modules.into_iter().map(|module| PathBuf::from(format!("kernels/{}.cu", name_without_stalls(&module))));
     let [collective, algorithm, ..] = case.head();
     let own = Path::new(collective).join(algorithm);
     // What the harness itself launches comes after the algorithm's own.
@@ -135,6 +138,14 @@ mod tests {
               reference: 100 %25 of 8 | `wrong` <b>%0Alate%0A\
               cargo xtask validate --replay 'all_reduce/two_shot:bf16,sum:w=2:n=8@random-5f'"]
         );
+    }
+
+    /// If this fails, a finding of a rank that is late inside a kernel points at no file.
+    #[test]
+    fn stalls_are_of_the_same_kernel() {
+        let case = "all_reduce/two_shot:bf16,sum:w=2:n=8:skew=r1+20us@end".parse().unwrap();
+        let root = project::source_tree().unwrap();
+        assert_eq!(source(&crate::built_in(), &root, &case, None).unwrap(), Path::new("kernels/all_reduce/two_shot.cu"));
     }
 
     #[test]
