@@ -421,15 +421,18 @@ mod tests {
     #[test]
     fn stale_emulator_records_are_complaints() {
         let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
-        let complaint = |name: &str, change: &dyn Fn(&mut Value)| {
+        let complaint_if = |fresh: bool, name: &str, change: &dyn Fn(&mut Value)| {
             let path = root.join(FOLDER).join(name);
             let mut record = read(&path).unwrap();
             change(&mut record);
-            stale_on_emulator(&crate::built_in(), &root, &path, &record, true).unwrap()
+            stale_on_emulator(&crate::built_in(), &root, &path, &record, fresh).unwrap()
         };
+        let complaint = |name: &str, change: &dyn Fn(&mut Value)| complaint_if(true, name, change);
         let module = |name: &'static str| move |record: &mut Value| record["source"]["modules"][name] = "0".into();
         let ours = complaint("emulator-mutants.json", &module("all_gather/ll")).unwrap();
         assert!(ours.contains("emulator-mutants.json") && ours.contains("all_gather/ll"), "{ours}");
+        assert_eq!(complaint_if(false, "emulator-mutants.json", &module("all_gather/ll")), None);
+        assert!(complaint_if(false, "emulator-mutants-foreign.json", &module("foreign/reduce_pull/kernel.ptx")).is_some());
         let theirs = complaint("emulator-mutants-foreign.json", &module("foreign/reduce_pull/kernel.ptx")).unwrap();
         assert!(theirs.contains("examples/foreign/reduce_pull/kernel.ptx"), "{theirs}");
         let entry = complaint("emulator-museum.json", &|record| record["cases"][0]["kernels"] = "0".into()).unwrap();

@@ -502,7 +502,7 @@ mod tests {
 
     #[test]
     fn a_kernel_runs_its_tests() {
-        let files = ["kernels/all_reduce/two_shot.cu", "kernels/ptx/all_reduce/two_shot.checked.ptx"];
+        let files = ["kernels/all_reduce/two_shot.cu", "kernels/ptx/all_reduce/two_shot.ptx"];
         let selection = selected(&files);
         for wanted in ["package(=passmuster-harness) & binary(=kernels)", "binary(=emulator) & (test(/smoke_list/)", "binary(=mutants)"] {
             assert!(selection.filter().contains(wanted), "{}", selection.filter());

@@ -58,7 +58,7 @@ fn words(name: &str) -> BufferSpec {
 /// Copies of a rank's part of A into its part of every peer's gathered A, each followed by the word that says so.
 ///
 /// - ready: peer's stream, in order -> our wait. It reads its gathered A no more.
-/// - arrived: our copy, our word -> what waits for it at the peer ([`arrival`]).
+/// - arrived: our copy, our word -> what waits for it at the peer ([`arrivals`]).
 fn copies(name: &str, a: &Region, gathered: &Region, rank: u32, world: u32) -> Vec<Op> {
     let mut ops: Vec<Op> = copy_engine::announce(name, READY, rank, world).chain(copy_engine::gather(name, READY, rank, world)).collect();
     for peer in copy_engine::peers(rank, world) {

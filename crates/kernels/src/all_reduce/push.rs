@@ -121,20 +121,25 @@ pub(crate) struct Slices {
 /// What a rank launches.
 pub(crate) fn launched(call: &Call, target: &Target, rank: u32, slices: Slices) -> Op {
     let slice = slice_packs(slices.count * call.dtype.size(), slices.owners.count);
-    let (module, input, how) = match call.of_rank(rank).factor {
-        Some(factor) => (&MULTIPLYING, Arg::Address(call.input_of(rank)), Arg::U64(factor)),
-        None => (&MODULE, Arg::Peers(call.input.clone()), reduction(&MODULE, call)),
+    // Senders that multiply know their own input alone. Addresses of peers come last.
+    let (module, own, of_peers, how) = match call.of_rank(rank).factor {
+        Some(factor) => (&MULTIPLYING, Some(Arg::Address(call.input_of(rank))), None, Arg::U64(factor)),
+        None => (&MODULE, None, Some(Arg::Peers(call.input.clone())), reduction(&MODULE, call)),
     };
-    let count = Arg::U64(slices.count);
-    let others =
-        [how, Arg::U64(slices.origin), slices.owners.argument(), slices.receivers.argument(), sync_argument(NAME, rank, call.world())];
-    let peers =
-        [Arg::Peers(call.output_of(rank)), Arg::Peers(Region::new(format!("{NAME}.slots"), 0, slice * PACK * u64::from(call.world())))];
-    // Addresses of peers come last, and those of the inputs before the others'.
-    let args = match input {
-        Arg::Peers(_) => [vec![count], others.into(), vec![input], peers.into()].concat(),
-        _ => [vec![input, count], others.into(), peers.into()].concat(),
-    };
+    let mut args: Vec<Arg> = own.into_iter().collect();
+    args.extend([
+        Arg::U64(slices.count),
+        how,
+        Arg::U64(slices.origin),
+        slices.owners.argument(),
+        slices.receivers.argument(),
+        sync_argument(NAME, rank, call.world()),
+    ]);
+    args.extend(of_peers);
+    args.extend([
+        Arg::Peers(call.output_of(rank)),
+        Arg::Peers(Region::new(format!("{NAME}.slots"), 0, slice * PACK * u64::from(call.world()))),
+    ]);
     // Half of a block's threads send, the others reduce.
     launch(module, call, target, (blocks_for(2 * slice, target.waiting_blocks), THREADS), args)
 }

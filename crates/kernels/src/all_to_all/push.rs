@@ -52,15 +52,11 @@ impl Algorithm for Push {
     fn plan(&self, call: &Call, target: &Target) -> Plan {
         let grid = blocks_for(call.slot_bytes().div_ceil(16), target.waiting_blocks);
         Plan::per_rank(plan_name(NAME, call), call.world(), |rank| {
-            let (module, what) = match call.counts() {
-                Some(counts) => (&MODULE_V, parts(counts, call, rank)),
-                None => (&MODULE, Arg::U64(call.count)),
-            };
-            let sync = sync_argument(NAME, rank, call.world());
             let (input, output) = (Arg::Address(call.input.clone()), Arg::Peers(call.output.clone()));
-            let args = match call.counts() {
-                Some(_) => vec![input, sync, what, output],
-                None => vec![input, what, sync, output],
+            let sync = sync_argument(NAME, rank, call.world());
+            let (module, args) = match call.counts() {
+                Some(counts) => (&MODULE_V, vec![input, sync, parts(counts, call, rank), output]),
+                None => (&MODULE, vec![input, Arg::U64(call.count), sync, output]),
             };
             vec![launch(module, call, target, (grid, THREADS), args)]
         })
