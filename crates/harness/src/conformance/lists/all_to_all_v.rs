@@ -2,7 +2,8 @@
 
 use super::{
     super::{collective_case::CollectiveCase, inputs::InputClass},
-    Choice, LARGEST_WORLD, Source, modest, sequences,
+    LARGEST_WORLD, Source, modest,
+    sequences::{self, Sequences},
 };
 use passmuster_plan::{
     algorithms::{Algorithm, Protocol},
@@ -11,48 +12,42 @@ use passmuster_plan::{
 
 const COLLECTIVE: Collective = Collective::AllToAll;
 
-/// The algorithms that do them, those last that send lines: the seeds of committed records go by that order. Those of Lamport packs take slots of one length only.
+/// The algorithms that do them. Those of Lamport packs take slots of one length only.
 fn algorithms<'r>(from: Source<'r>) -> Vec<&'r str> {
     let takes_parts = |algorithm: &&dyn Algorithm| !algorithm.uses_multicast() && algorithm.protocol() != Protocol::Packs;
-    let mut all: Vec<_> = from.under_test(COLLECTIVE).filter(takes_parts).collect();
-    all.sort_by_key(|algorithm| algorithm.protocol() == Protocol::Lines);
-    all.into_iter().map(|algorithm| algorithm.name()).collect()
+    from.under_test(COLLECTIVE).filter(takes_parts).map(|algorithm| algorithm.name()).collect()
 }
 
-fn cases(from: Source<'_>, dtypes: &[DType], worlds: &[u32], peered: bool, sequences: usize, seed: u64) -> Vec<CollectiveCase> {
-    let mut choice = Choice::of_seed(seed ^ 0x70_6172_7473);
+fn cases(from: Source<'_>, dtypes: &[DType], worlds: &[u32], peered: bool, wanted: Sequences<'_>, seed: u64) -> Vec<CollectiveCase> {
     let op = COLLECTIVE.operators()[0];
     let mut cases = Vec::new();
     for algorithm in algorithms(from) {
-        for (row, &dtype) in dtypes.iter().enumerate() {
+        for &dtype in dtypes {
             for (turn, &world) in worlds.iter().enumerate() {
-                let inputs = InputClass::ALL[(row + turn) % InputClass::ALL.len()];
-                let mut case = modest(from, (COLLECTIVE, algorithm), (dtype, op), world, inputs, seed, &mut choice);
+                let inputs = InputClass::ALL[(dtype as usize + turn) % InputClass::ALL.len()];
+                let (mut case, mut choice) = modest(from, wanted.role, (COLLECTIVE, algorithm), (dtype, op), world, inputs, seed);
                 case.counts = Some(choice.draw() % (1 << 16));
                 case.peer = (peered && world > 1 && choice.one_in(2)).then(|| from.peer(COLLECTIVE, dtype, op, &mut choice)).flatten();
                 cases.push(case);
             }
         }
     }
-    let by_copy_engine = from.contenders_by_copy_engine(COLLECTIVE).into_iter();
-    let sequences =
-        by_copy_engine.flat_map(|algorithm| sequences::sequences_by_copy_engine(from, (COLLECTIVE, algorithm), sequences, seed));
-    for (number, mut case) in sequences.enumerate() {
-        case.counts = Some(number as u64);
-        cases.push(case);
-    }
+    let engines = from.contenders_by_copy_engine(COLLECTIVE);
+    let kernels: Vec<&str> = algorithms(from).into_iter().filter(|name| !engines.contains(name)).collect();
+    let sequences = engines.into_iter().flat_map(|engine| sequences::by_copy_engine(from, (COLLECTIVE, engine), &kernels, wanted, seed));
+    cases.extend(sequences.map(|case| CollectiveCase { counts: Some(case.seed), ..case }));
     cases
 }
 
 /// bf16 on a few ranks.
 pub(super) fn smoke(from: Source<'_>, seed: u64) -> Vec<CollectiveCase> {
-    cases(from, &[DType::BF16], &[2, 3, 4, 8], false, 1, seed)
+    cases(from, &[DType::BF16], &[2, 3, 4, 8], false, Sequences { one_in: 10, ..Sequences::of("parts, smoke") }, seed)
 }
 
 /// Elements of every width at every world size.
 pub(super) fn merge(from: Source<'_>, seed: u64) -> Vec<CollectiveCase> {
     let dtypes = [DType::BF16, DType::F32, DType::F64, DType::E4M3];
-    cases(from, &dtypes, &[1, 2, 3, 4, 5, 6, 7, 8, LARGEST_WORLD], true, 8, seed)
+    cases(from, &dtypes, &[1, 2, 3, 4, 5, 6, 7, 8, LARGEST_WORLD], true, Sequences::of("parts"), seed)
 }
 
 #[cfg(test)]

@@ -5,7 +5,7 @@ use super::{
         collective_case::{CallSpec, CollectiveCase, Graph, Item},
         inputs::InputClass,
     },
-    Choice, LARGEST_WORLD, Source, vary,
+    LARGEST_WORLD, Source, draws, vary,
 };
 use passmuster_plan::collective::{Collective, DType, Shape};
 
@@ -30,7 +30,6 @@ fn around(collective: Collective, dtype: DType, world: u32, threshold: u64) -> [
 
 /// Cases at every threshold of every collective, and of few elements on 1 to 8 and 16 ranks.
 pub(super) fn merge(from: Source<'_>, seed: u64) -> Vec<CollectiveCase> {
-    let mut choice = Choice::of_seed(seed ^ 0xa070);
     let mut cases = Vec::new();
     for collective in Collective::ALL {
         let Some(algorithm) = from.chooser(collective) else { continue };
@@ -42,6 +41,7 @@ pub(super) fn merge(from: Source<'_>, seed: u64) -> Vec<CollectiveCase> {
             let counts: Vec<u64> =
                 tried(from, collective, world).flat_map(|threshold| around(collective, dtype, world, threshold)).chain([0, 33]).collect();
             for &count in &counts {
+                let mut choice = draws("chosen", &new(dtype, count), seed);
                 let dtype = if count > 33 { dtype } else { choice.of(&[DType::BF16, DType::F32]) };
                 let mut case = CollectiveCase { inputs: choice.of(&InputClass::ALL), ..new(dtype, count) };
                 vary(from, &mut case, &mut choice);
@@ -51,6 +51,7 @@ pub(super) fn merge(from: Source<'_>, seed: u64) -> Vec<CollectiveCase> {
                 }
                 cases.push(case);
             }
+            let mut choice = draws("chosen in turn", &new(dtype, 0), seed);
             let mut shot = |in_place| {
                 let in_place = in_place && collective.has_in_place();
                 CallSpec { algorithm: algorithm.into(), count: choice.of(&counts), offset: 0, in_place, group: 0, root: 0 }

@@ -7,7 +7,7 @@ use super::{
         scenario::standard_shot,
         shrink::boundary_counts,
     },
-    Choice, Source, far, vary,
+    Choice, Source, draws, far, vary,
 };
 use passmuster_plan::{
     algorithms::{Algorithm, Foreign},
@@ -97,7 +97,6 @@ fn multiples(counts: Vec<u64>, multiple: u64) -> Vec<u64> {
 /// Every combination that a specification names with every input class, and sequences of calls, evenly thinned out to `most`; and what is looked for once, or far.
 /// Where no call can be made, as with an expression that has no value for a world, there is one case for each type and world, whose verdict says why.
 fn cases(from: Source<'_>, foreign: &Foreign, peered: &[bool], most: usize, seed: u64) -> Vec<CollectiveCase> {
-    let mut choice = Choice::of_seed(seed);
     let (mut cases, mut sequences) = (Vec::new(), Vec::new());
     let mut impossible: Vec<CollectiveCase> = Vec::new();
     for (&dtype, &op) in foreign.dtypes().iter().flat_map(|dtype| foreign.ops().iter().map(move |op| (dtype, op))) {
@@ -121,9 +120,10 @@ fn cases(from: Source<'_>, foreign: &Foreign, peered: &[bool], most: usize, seed
                 counts = least.into_iter().collect();
             }
             for (inputs, &peered) in InputClass::ALL.into_iter().flat_map(|inputs| peered.iter().map(move |peer| (inputs, peer))) {
-                let mut case = CollectiveCase { count: choice.of(&counts), inputs, ..case.clone() };
-                let peers = from.peers(foreign.collective(), dtype, op);
-                case.peer = (peered && world > 1 && !peers.is_empty()).then(|| choice.of(&peers).to_owned());
+                let mut case = CollectiveCase { inputs, ..case.clone() };
+                let mut choice = draws(if peered { "with peer" } else { "alone" }, &case, seed);
+                case.count = choice.of(&counts);
+                case.peer = if peered && world > 1 { from.peer(foreign.collective(), dtype, op, &mut choice) } else { None };
                 vary(from, &mut case, &mut choice);
                 case.counts = case.counts.map(|_| choice.draw() % (1 << 16));
                 if foreign.numbers_calls() {
@@ -134,7 +134,7 @@ fn cases(from: Source<'_>, foreign: &Foreign, peered: &[bool], most: usize, seed
                 cases.push(as_supported(from, case));
             }
             case.in_place = from.supports(&CollectiveCase { count: counts[0], ..case.clone() }).is_err();
-            sequences.push(sequence(&case, &counts, foreign.numbers_calls(), &mut choice));
+            sequences.push(sequence(&case, &counts, foreign.numbers_calls(), &mut draws("in turn", &case, seed)));
         }
     }
     let thinned = |cases: Vec<CollectiveCase>, most: usize| {

@@ -2,7 +2,9 @@
 
 use super::{
     super::{collective_case::CollectiveCase, inputs::InputClass},
-    Choice, LARGEST_WORLD, Source, TILED_ELEMENTS, modest, modest_counts, root, sequences, supported,
+    LARGEST_WORLD, Source, TILED_ELEMENTS, draws, modest, modest_counts, root,
+    sequences::{self, Sequences},
+    supported,
 };
 use passmuster_plan::collective::{Collective, DType, Shape};
 
@@ -11,46 +13,40 @@ fn collectives() -> impl Iterator<Item = Collective> {
     Collective::ALL.into_iter().filter(|&collective| collective != Collective::AllReduce)
 }
 
-/// A stream of choices of their own: what other lists choose stays as it is when a collective is added.
-fn choice(seed: u64) -> Choice {
-    Choice::of_seed(seed ^ 0x517_cc1b_7272_20a9)
-}
-
 /// bf16 and f32 at five world sizes, with the input classes in turn, and a few sequences.
 pub(super) fn smoke(from: Source<'_>, seed: u64) -> Vec<CollectiveCase> {
-    let mut choice = choice(seed);
     let mut cases = Vec::new();
     for (collective, algorithm) in algorithms(from) {
         let op = collective.operators()[0];
         for (number, dtype) in [DType::BF16, DType::F32].into_iter().enumerate() {
             for (turn, world) in [1, 2, 3, 4, 8].into_iter().enumerate() {
                 let inputs = InputClass::ALL[(number + turn) % InputClass::ALL.len()];
-                cases.push(modest(from, (collective, algorithm), (dtype, op), world, inputs, seed, &mut choice));
+                cases.push(modest(from, "smoke", (collective, algorithm), (dtype, op), world, inputs, seed).0);
             }
         }
     }
-    cases.extend(sequences(from, 2, seed));
+    cases.extend(sequences(from, Sequences { one_in: 12, largest: 2, ..Sequences::of("smoke") }, seed));
     cases
 }
 
 /// Every common element type, operator, input class and world size, though not each with each; the counts at which kernels go wrong; large payloads;
 /// sequences.
 pub(super) fn merge(from: Source<'_>, seed: u64) -> Vec<CollectiveCase> {
-    let mut choice = choice(seed);
     let mut cases = Vec::new();
     for (collective, algorithm) in algorithms(from) {
         let operators = collective.common_operators();
-        for (row, dtype) in DType::COMMON.into_iter().enumerate() {
+        for dtype in from.common_dtypes() {
             for world in (1..=8).chain([LARGEST_WORLD]) {
                 for (turn, inputs) in InputClass::ALL.into_iter().enumerate() {
                     // With a single operator each input class comes with a peer and without, otherwise with two operators.
                     let each = [(0, false), (1, true)];
                     for &(number, peered) in if doubled(collective) { &each[..] } else { &each[(turn + world as usize) % 2..][..1] } {
                         let op = operators[(turn + 2 * number + world as usize) % operators.len()];
-                        let mut case = modest(from, (collective, algorithm), (dtype, op), world, inputs, seed, &mut choice);
+                        let role = if peered { "merge with peer" } else { "merge" };
+                        let (mut case, mut choice) = modest(from, role, (collective, algorithm), (dtype, op), world, inputs, seed);
                         if collective.has_root() {
                             // In turn: by choice some rank of many might never be the root.
-                            case.root = (row * InputClass::ALL.len() + turn) as u32 % world;
+                            case.root = (dtype as usize * InputClass::ALL.len() + turn) as u32 % world;
                         }
                         case.peer = (peered && world > 1).then(|| from.peer(collective, dtype, op, &mut choice)).flatten();
                         cases.push(case);
@@ -58,9 +54,9 @@ pub(super) fn merge(from: Source<'_>, seed: u64) -> Vec<CollectiveCase> {
                 }
             }
         }
-        cases.extend(boundaries(from, collective, algorithm, seed, &mut choice));
+        cases.extend(boundaries(from, collective, algorithm, seed));
     }
-    cases.extend(sequences(from, 32, seed));
+    cases.extend(sequences(from, Sequences::of("merge"), seed));
     cases
 }
 
@@ -70,7 +66,7 @@ const fn doubled(collective: Collective) -> bool {
 }
 
 /// Every boundary count on a few ranks, and counts for GPUs alone.
-fn boundaries(from: Source<'_>, collective: Collective, algorithm: &str, seed: u64, choice: &mut Choice) -> Vec<CollectiveCase> {
+fn boundaries(from: Source<'_>, collective: Collective, algorithm: &str, seed: u64) -> Vec<CollectiveCase> {
     let op = collective.operators()[0];
     let mut cases = Vec::new();
     for world in [1, 2, 3, 4, 8] {
@@ -79,8 +75,9 @@ fn boundaries(from: Source<'_>, collective: Collective, algorithm: &str, seed: u
             // Probes show the order of addition, for which those with half the combinations have too few other cases.
             let probed = !doubled(collective) && number % 2 == 1;
             case.inputs = if probed { InputClass::Probe } else { InputClass::Natural };
+            let mut choice = draws("edges", &case, seed);
             case.offset = choice.of(&[0, 0, 1]);
-            case.root = root(&case, choice);
+            case.root = root(&case, &mut choice);
             case.seed = seed;
             cases.push(case);
         }
@@ -92,7 +89,7 @@ fn boundaries(from: Source<'_>, collective: Collective, algorithm: &str, seed: u
         let mut large = CollectiveCase::new(collective, algorithm, DType::BF16, op, world, elements);
         large.inputs = InputClass::Natural;
         large.seed = seed;
-        large.peer = from.peer(collective, DType::BF16, op, choice);
+        large.peer = from.peer(collective, DType::BF16, op, &mut draws("large", &large, seed));
         cases.extend(supported(from, large));
     }
     // More than 2^31 elements in all slots together: 32-bit indices would wrap.
@@ -103,8 +100,8 @@ fn boundaries(from: Source<'_>, collective: Collective, algorithm: &str, seed: u
 }
 
 /// Sequences of calls of each collective, its algorithms mixed.
-fn sequences(from: Source<'_>, of_each: usize, seed: u64) -> impl Iterator<Item = CollectiveCase> {
-    collectives().flat_map(move |collective| sequences::sequences_of(from, collective, of_each, seed))
+fn sequences<'r>(from: Source<'r>, wanted: Sequences<'r>, seed: u64) -> impl Iterator<Item = CollectiveCase> + use<'r> {
+    collectives().flat_map(move |collective| sequences::sequences(from, collective, wanted, seed))
 }
 
 pub(super) fn algorithms<'r>(from: Source<'r>) -> impl Iterator<Item = (Collective, &'r str)> {

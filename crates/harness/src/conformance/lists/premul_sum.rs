@@ -2,7 +2,9 @@
 
 use super::{
     super::{collective_case::CollectiveCase, inputs::InputClass},
-    Choice, LARGEST_WORLD, MODEST_ELEMENTS, Source, modest, modest_counts, sequences, supported, vary,
+    LARGEST_WORLD, MODEST_ELEMENTS, Source, draws, modest, modest_counts,
+    sequences::{self, Sequences},
+    supported, turn_of, vary,
 };
 use passmuster_plan::{
     collective::{Collective, DType, ReduceOp, Shape},
@@ -16,20 +18,22 @@ fn collectives() -> impl Iterator<Item = Collective> {
 }
 
 /// One in `every` combinations of algorithm and type, and some sequences of each collective.
-fn cases(from: Source<'_>, every: usize, worlds: &[u32], peered: bool, sequences: usize, seed: u64) -> Vec<CollectiveCase> {
-    let mut choice = Choice::of_seed(seed ^ 0x7072_656d_756c);
+fn cases(from: Source<'_>, every: u64, worlds: &[u32], peered: bool, wanted: Sequences<'_>, seed: u64) -> Vec<CollectiveCase> {
     let algorithms = collectives().flat_map(|collective| from.under_test(collective));
-    let all: Vec<_> = algorithms.flat_map(|algorithm| DType::ALL.map(|dtype| (algorithm, dtype))).collect();
     let mut cases = Vec::new();
-    for (turn, &(algorithm, dtype)) in all.iter().step_by(every).enumerate() {
-        let (collective, world) = (algorithm.collective(), worlds[turn % worlds.len()]);
-        let inputs = InputClass::ALL[(turn + turn / DType::ALL.len()) % 4];
-        let mut case = modest(from, (collective, algorithm.name()), (dtype, OP), world, inputs, seed, &mut choice);
+    for (algorithm, dtype) in algorithms.flat_map(|algorithm| from.dtypes().map(move |dtype| (algorithm, dtype))) {
+        let (collective, name) = (algorithm.collective(), algorithm.name());
+        let turn = turn_of(collective, name);
+        let (world, inputs) = (worlds[(turn + dtype as usize) % worlds.len()], InputClass::ALL[(turn / worlds.len() + dtype as usize) % 4]);
+        let (mut case, mut choice) = modest(from, wanted.role, (collective, name), (dtype, OP), world, inputs, seed);
+        if !choice.one_in(every) {
+            continue;
+        }
         case.peer = (peered && world > 1 && choice.one_in(2)).then(|| from.peer(collective, dtype, OP, &mut choice)).flatten();
         cases.extend(supported(from, case));
     }
     let sequence = |case| CollectiveCase { op: OP, ..case };
-    cases.extend(collectives().flat_map(|collective| sequences::sequences_of(from, collective, sequences, seed)).map(sequence));
+    cases.extend(collectives().flat_map(|collective| sequences::sequences(from, collective, wanted, seed)).map(sequence));
     cases
 }
 
@@ -41,7 +45,10 @@ fn fusing<'r>(from: Source<'r>, collective: Collective, dtype: DType) -> impl It
 
 /// Every collective with those of its algorithms, and the types that they multiply.
 fn fused<'r>(from: Source<'r>) -> impl Iterator<Item = (Collective, &'r str, DType)> {
-    let types = |collective| [DType::BF16, DType::F32, DType::F16, DType::E4M3, DType::E5M2].map(|dtype| (collective, dtype));
+    let types = move |collective| {
+        let multiplied = |dtype: &DType| [DType::BF16, DType::F32, DType::F16, DType::E4M3, DType::E5M2].contains(dtype);
+        from.dtypes().filter(multiplied).map(move |dtype| (collective, dtype))
+    };
     let of = move |(collective, dtype)| fusing(from, collective, dtype).map(move |algorithm| (collective, algorithm, dtype));
     collectives().flat_map(types).flat_map(of)
 }
@@ -49,14 +56,14 @@ fn fused<'r>(from: Source<'r>) -> impl Iterator<Item = (Collective, &'r str, DTy
 /// Calls of whole packs, which some algorithms multiply themselves, of the types that they have kernels for: one pack a slice, a tile, several, and in
 /// bf16 enough packs that blocks have several tiles.
 fn of_packs(from: Source<'_>, worlds: &[u32], seed: u64) -> Vec<CollectiveCase> {
-    let mut choice = Choice::of_seed(seed ^ 0x70_6163_6b73);
     let mut cases = Vec::new();
     for (collective, algorithm, dtype) in fused(from) {
         for &world in worlds {
             let pack = 16 / dtype.size();
             let most = MODEST_ELEMENTS / u64::from(world * world.min(Shape::new(collective, world, 1).slots().0 as u32));
-            let mut case =
-                CollectiveCase::new(collective, algorithm, dtype, OP, world, choice.of(&[1, 2, 60, 513, 1025]).min(most / pack) * pack);
+            let mut case = CollectiveCase::new(collective, algorithm, dtype, OP, world, 0);
+            let mut choice = draws("packs", &case, seed);
+            case.count = choice.of(&[1, 2, 60, 513, 1025]).min(most / pack) * pack;
             vary(from, &mut case, &mut choice);
             case.offset = choice.of(&[0, pack]);
             case.inputs = choice.of(&InputClass::ALL);
@@ -80,21 +87,22 @@ fn of_packs(from: Source<'_>, worlds: &[u32], seed: u64) -> Vec<CollectiveCase> 
 
 /// A few of them, on a few ranks.
 pub(super) fn smoke(from: Source<'_>, seed: u64) -> Vec<CollectiveCase> {
-    let mut cases = cases(from, 13, &[2, 3, 4, 8, 1], false, 1, seed);
+    let few = Sequences { one_in: 40, largest: 2, ..Sequences::of("products, smoke") };
+    let mut cases = cases(from, 13, &[2, 3, 4, 8, 1], false, few, seed);
     cases.extend(of_packs(from, &[2, 3], seed).into_iter().filter(|case| case.count <= 1 << 13 && case.peer.is_none()));
     cases
 }
 
 /// One case of each combination, of which multicast has fewer, and the counts at which the kernel that multiplies may go wrong.
 pub(super) fn merge(from: Source<'_>, seed: u64) -> Vec<CollectiveCase> {
-    let mut cases = cases(from, 1, &[1, 2, 3, 4, 5, 6, 7, 8, LARGEST_WORLD], true, 4, seed);
+    let some = Sequences { one_in: 10, largest: 2, ..Sequences::of("products") };
+    let mut cases = cases(from, 1, &[1, 2, 3, 4, 5, 6, 7, 8, LARGEST_WORLD], true, some, seed);
     let (collective, dtype, world) = (Collective::AllReduce, DType::BF16, 2);
-    let given_products =
-        from.under_test(collective).find(|algorithm| !fusing(from, collective, dtype).any(|fuses| fuses == algorithm.name()));
-    if let Some(algorithm) = given_products {
-        cases.extend(modest_counts(collective, dtype, world, MODEST_ELEMENTS).into_iter().enumerate().map(|(number, count)| {
-            let case = CollectiveCase::new(collective, algorithm.name(), dtype, OP, world, count);
-            CollectiveCase { inputs: InputClass::Natural, offset: [0, 1, 3][number % 3], seed, ..case }
+    let fuses: Vec<&str> = fusing(from, collective, dtype).collect();
+    for algorithm in from.under_test(collective).map(|algorithm| algorithm.name()).filter(|name| !fuses.contains(name)) {
+        cases.extend(modest_counts(collective, dtype, world, MODEST_ELEMENTS).into_iter().enumerate().filter_map(|(number, count)| {
+            let case = CollectiveCase::new(collective, algorithm, dtype, OP, world, count);
+            supported(from, CollectiveCase { inputs: InputClass::Natural, offset: [0, 1, 3][number % 3], seed, ..case })
         }));
     }
     cases.extend(of_packs(from, &[1, 2, 3, 4, 5, 6, 7, 8, LARGEST_WORLD], seed));
@@ -111,7 +119,7 @@ mod tests {
     fn every_type_meets_every_algorithm_and_what_else_cases_have() {
         let from = Source::all(&REGISTRY);
         let cases = merge(from, 0);
-        assert!((300..=450).contains(&cases.len()), "{}", cases.len());
+        assert!((400..=620).contains(&cases.len()), "{}", cases.len());
         let any = |is: &dyn Fn(&CollectiveCase) -> bool| cases.iter().any(is);
         for algorithm in collectives().flat_map(|collective| from.under_test(collective)).filter(|algorithm| !algorithm.uses_multicast()) {
             for dtype in DType::ALL {

@@ -2,7 +2,7 @@
 
 use super::{
     super::{Fault, Numbers, ProductCase, Skew},
-    Choice,
+    keyed,
 };
 use passmuster_plan::{
     algorithms::{Registry, TensorParallelFusion},
@@ -43,7 +43,6 @@ pub(super) fn smoke(registry: &Registry, seed: u64) -> Vec<ProductCase> {
 
 /// Every algorithm at every shape and world size, with integers and with fractions; types and layouts, tiles, a late rank and a second group take turns.
 pub(super) fn merge(registry: &Registry, seed: u64) -> Vec<ProductCase> {
-    let mut choice = Choice::of_seed(seed ^ 0x70_726f_6475_6374);
     let mut cases = Vec::new();
     for half in TensorParallelFusion::ALL {
         for algorithm in registry.products(half) {
@@ -54,6 +53,7 @@ pub(super) fn merge(registry: &Registry, seed: u64) -> Vec<ProductCase> {
                 for (turn, &world) in worlds.iter().enumerate() {
                     let (dtype, layout) = FORMS[(row + turn) % FORMS.len()];
                     let mut case = ProductCase::new(half, algorithm, product(shape, dtype, layout), world);
+                    let mut choice = keyed(&case, seed);
                     case.inputs = Numbers::ALL[(row / FORMS.len() + turn + choice.draw() as usize) % Numbers::ALL.len()];
                     case.seed = seed.wrapping_add(choice.draw() % 0xffff);
                     case.tile = (!tiles.is_empty() && choice.one_in(2)).then(|| choice.of(&tiles));

@@ -3,27 +3,27 @@
 
 use super::{
     super::{collective_case::CollectiveCase, inputs::InputClass},
-    Choice, LARGEST_WORLD, Source, modest,
+    LARGEST_WORLD, Source, draws, modest, turn_of,
 };
 use passmuster_plan::collective::{Collective, DType, ReduceOp};
 
 /// Every combination that is not common, but for [pre-multiplied sums](premultiplied).
-fn reductions() -> impl Iterator<Item = (DType, ReduceOp)> {
+fn reductions(from: Source<'_>) -> impl Iterator<Item = (DType, ReduceOp)> {
     let is_common = |dtype, op| DType::COMMON.contains(&dtype) && ReduceOp::COMMON.contains(&op);
-    let all = DType::ALL.into_iter().flat_map(|dtype| ReduceOp::ALL.map(|op| (dtype, op)));
+    let all = from.dtypes().flat_map(|dtype| ReduceOp::ALL.map(|op| (dtype, op)));
     all.filter(move |&(dtype, op)| !is_common(dtype, op) && op != ReduceOp::PremulSum)
 }
 
 /// The types that are not common, copied.
-fn copies() -> impl Iterator<Item = (DType, ReduceOp)> {
-    DType::ALL.into_iter().filter(|dtype| !DType::COMMON.contains(dtype)).map(|dtype| (dtype, ReduceOp::Copy))
+fn copies(from: Source<'_>) -> impl Iterator<Item = (DType, ReduceOp)> {
+    from.dtypes().filter(|dtype| !DType::COMMON.contains(dtype)).map(|dtype| (dtype, ReduceOp::Copy))
 }
 
 /// Every algorithm with each combination of its collective that is not common. Multicast has none of them.
 fn all<'r>(from: Source<'r>) -> Vec<(Collective, &'r str, DType, ReduceOp)> {
     let mut all = Vec::new();
     for collective in Collective::ALL {
-        let combinations: Vec<_> = if collective.operators()[0].reduces() { reductions().collect() } else { copies().collect() };
+        let combinations: Vec<_> = if collective.operators()[0].reduces() { reductions(from).collect() } else { copies(from).collect() };
         for algorithm in from.under_test(collective).filter(|algorithm| !algorithm.uses_multicast()) {
             all.extend(combinations.iter().map(|&(dtype, op)| (collective, algorithm.name(), dtype, op)));
         }
@@ -39,15 +39,17 @@ fn classes(dtype: DType, op: ReduceOp) -> [InputClass; 4] {
     }
 }
 
-fn cases(from: Source<'_>, every: usize, worlds: &[u32], peered: bool, seed: u64) -> Vec<CollectiveCase> {
-    let mut choice = Choice::of_seed(seed ^ 0x7479_7065);
+fn cases(from: Source<'_>, role: &str, every: u64, worlds: &[u32], peered: bool, seed: u64) -> Vec<CollectiveCase> {
     let mut cases = Vec::new();
-    for (number, &(collective, algorithm, dtype, op)) in all(from).iter().enumerate().step_by(every) {
-        let turn = number / every;
-        let world = worlds[turn % worlds.len()];
-        let inputs = classes(dtype, op)[(turn + turn / worlds.len()) % 4];
-        let mut case = modest(from, (collective, algorithm), (dtype, op), world, inputs, seed, &mut choice);
-        case.peer = (peered && turn.is_multiple_of(2) && world > 1).then(|| from.peer(collective, dtype, op, &mut choice)).flatten();
+    for (collective, algorithm, dtype, op) in all(from) {
+        let turn = turn_of(collective, algorithm);
+        let world = worlds[(turn + dtype as usize + 5 * op as usize) % worlds.len()];
+        let inputs = classes(dtype, op)[(turn / worlds.len() + dtype as usize + op as usize) % 4];
+        let (mut case, mut choice) = modest(from, role, (collective, algorithm), (dtype, op), world, inputs, seed);
+        if !choice.one_in(every) {
+            continue;
+        }
+        case.peer = (peered && choice.one_in(2) && world > 1).then(|| from.peer(collective, dtype, op, &mut choice)).flatten();
         cases.push(case);
     }
     cases
@@ -55,12 +57,12 @@ fn cases(from: Source<'_>, every: usize, worlds: &[u32], peered: bool, seed: u64
 
 /// One in fifteen combinations, on a few ranks.
 pub(super) fn smoke(from: Source<'_>, seed: u64) -> Vec<CollectiveCase> {
-    cases(from, 15, &[2, 3, 4, 8, 1], false, seed)
+    cases(from, "kinds, smoke", 15, &[2, 3, 4, 8, 1], false, seed)
 }
 
 /// One case of each combination, and those of [`overflowing`].
 pub(super) fn merge(from: Source<'_>, seed: u64) -> Vec<CollectiveCase> {
-    let mut cases = cases(from, 1, &[1, 2, 3, 4, 5, 6, 7, 8, LARGEST_WORLD], true, seed);
+    let mut cases = cases(from, "kinds", 1, &[1, 2, 3, 4, 5, 6, 7, 8, LARGEST_WORLD], true, seed);
     cases.extend(overflowing(from, seed));
     cases
 }
@@ -68,18 +70,18 @@ pub(super) fn merge(from: Source<'_>, seed: u64) -> Vec<CollectiveCase> {
 /// 8-bit floats of special values on a few ranks, enough for some of their sums and means to overflow: what does saturates, and other inputs do not come
 /// near.
 fn overflowing(from: Source<'_>, seed: u64) -> Vec<CollectiveCase> {
-    let mut choice = Choice::of_seed(seed ^ 0x6f76_6572);
     let overflows = |&&(collective, algorithm, dtype, op): &&(Collective, &str, DType, ReduceOp)| {
         dtype.is_float()
             && dtype.size() == 1
             && [ReduceOp::Sum, ReduceOp::Avg].contains(&op)
             && !from.contenders_by_copy_engine(collective).contains(&algorithm)
     };
-    let case = |(turn, &(collective, algorithm, dtype, op))| {
+    let case = |&(collective, algorithm, dtype, op): &(Collective, &str, DType, ReduceOp)| {
+        let turn = turn_of(collective, algorithm) + dtype as usize + op as usize;
         let new = CollectiveCase::new(collective, algorithm, dtype, op, 2 + turn as u32 % 3, 48 + turn as u64 % 8);
-        CollectiveCase { inputs: InputClass::Special, seed: choice.draw() % (1 << 16), ..new }
+        CollectiveCase { inputs: InputClass::Special, seed: draws("overflowing", &new, seed).draw() % (1 << 16), ..new }
     };
-    all(from).iter().filter(overflows).enumerate().map(case).collect()
+    all(from).iter().filter(overflows).map(case).collect()
 }
 
 #[cfg(test)]
@@ -100,7 +102,7 @@ mod tests {
                 "{algorithm} {dtype} {op}"
             );
         }
-        for (dtype, op) in copies() {
+        for (dtype, op) in copies(from) {
             for world in (1..=8).chain([LARGEST_WORLD]) {
                 assert!(any(&|c| (c.dtype, c.world) == (dtype, world)), "{dtype} {world}");
             }
