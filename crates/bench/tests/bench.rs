@@ -11,7 +11,7 @@ use passmuster_bench::{
 use passmuster_harness::{
     conformance::{
         Finding, Status, Verdict,
-        report::{Partial, Record},
+        report::{Partial, Record, packed},
     },
     emulator::{Emulator, EmulatorOptions},
 };
@@ -290,8 +290,8 @@ fn links_carry_what_algorithms_say() {
 
 /// A committed record.
 fn file_of(name: &str) -> String {
-    let path = Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../..")).join("fixtures/records").join(name);
-    fs::read_to_string(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
+    let folder = Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../../fixtures/records"));
+    packed::committed(folder, name).unwrap_or_else(|error| panic!("{name}: {error}"))
 }
 
 fn recorded(name: &str) -> Record<Timing> {
@@ -487,7 +487,7 @@ fn hosts_that_wait_at_the_end_are_held_against_those_that_wait_for_each_batch() 
 
 #[test]
 fn recorded_timings_have_tables_too() {
-    let record = recorded("h200x4-bench.json");
+    let record = recorded("h200x4-bench");
     let text: Vec<String> = tables(&record.cases, &record.machine, None).iter().map(|table| table.aligned()).collect();
     insta::assert_snapshot!("recorded_tables", text.join("\n"));
     assert_eq!(csv(&record.cases).lines().count(), 1 + record.cases.len());
@@ -528,7 +528,7 @@ fn nccl_tests_json_has_its_fields() {
 }
 
 fn record_of(cases: Vec<Timing>) -> Record<Timing> {
-    let mut record = recorded("h200x4-bench.json");
+    let mut record = recorded("h200x4-bench");
     record.machine = h200();
     record.cases = cases;
     record
@@ -552,7 +552,7 @@ fn a_regression_is_beyond_the_noise() {
     assert_eq!(baseline::compare(&warm, &then, 0.05), (Vec::new(), 18));
 
     // One round says nothing of noise.
-    let old = recorded("h200x4-bench.json").cases;
+    let old = recorded("h200x4-bench").cases;
     let (changes, _) = baseline::compare(&old, &old, 0.05);
     assert!(!changes.is_empty() && changes.iter().all(|change| change.verdict == baseline::Drift::Unknown));
 }
@@ -703,7 +703,7 @@ fn colours_can_be_told_apart() {
     for (light, bluer) in [(0, true), (1, false)].map(|(at, bluer)| (&INKS[at], bluer)) {
         assert!(light.light.iter().chain(light.dark).map(|colour| rgb(colour)).all(|[r, _, b]| (b > r) == bluer));
     }
-    let records = [recorded("h100x4-bench-all_reduce.json"), recorded("h100x4-bench-all_gather.json")];
+    let records = [recorded("h100x4-bench-all_reduce"), recorded("h100x4-bench-all_gather")];
     let sections: Vec<Section<'_>> = records.iter().flat_map(|record| sections(&record.cases)).collect();
     let inks = Inks::of(&sections);
     let mut of_name = std::collections::BTreeMap::new();
@@ -754,16 +754,11 @@ fn between<'a>(text: &'a str, begin: &'a str, end: &'a str) -> Vec<&'a str> {
 /// If this fails, the report needs a network, runs something, cannot be navigated, or is too large to be sent around.
 #[test]
 fn the_report_is_one_page_without_a_network() {
-    let all = [
-        "h100x4-bench-all_gather.json",
-        "h100x4-bench-reduce_scatter.json",
-        "h100x4-bench-all_gather_matmul.json",
-        "h200x2-bench-overlap.json",
-    ];
-    let mut record = recorded("h100x4-bench-all_reduce.json");
+    let all = ["h100x4-bench-all_gather", "h100x4-bench-reduce_scatter", "h100x4-bench-all_gather_matmul", "h200x2-bench-overlap"];
+    let mut record = recorded("h100x4-bench-all_reduce");
     all.iter().for_each(|name| record.cases.extend(recorded(name).cases));
     record.cases[0].reason = "<script>alert(1)</script>".into();
-    let (text, again) = (page_of(&record), recorded("h100x4-bench-all_gather.json"));
+    let (text, again) = (page_of(&record), recorded("h100x4-bench-all_gather"));
     for word in ["<script", "https://", "<link", "<img", "url(", "@import"] {
         assert!(!text.contains(word), "{word}");
     }
@@ -809,8 +804,8 @@ fn table_named<'a>(record: &'a Judged, title: &str) -> &'a Table {
 /// If this fails, a record of a conformance run cannot be looked at, or what was not tested is not told.
 #[test]
 fn records_of_conformance_are_rendered() {
-    let merge = judged("h200x4-merge.json");
-    let text: serde_json::Value = serde_json::from_str(&file_of("h200x4-merge.json")).unwrap();
+    let merge = judged("h200x2-merge");
+    let text: serde_json::Value = serde_json::from_str(&file_of("h200x2-merge")).unwrap();
     let [total, pass, not_supported, waived] =
         ["total", "pass", "not_supported", "waived"].map(|status| text["summary"][status].as_u64().unwrap() as usize);
     assert!(merge.title.starts_with("test-gpu merge") && !merge.is_bad);
@@ -830,10 +825,10 @@ fn records_of_conformance_are_rendered() {
     let slowest = &table_named(&merge, "Slowest cases").rows;
     let milliseconds: Vec<f64> = slowest.iter().map(|row| row[2].parse().unwrap()).collect();
     assert!(milliseconds.len() == 20 && milliseconds.windows(2).all(|pair| pair[0] >= pair[1]) && milliseconds[0] > 0.0);
-    let emulated = judged("emulator-merge.json");
+    let emulated = judged("emulator-merge");
     assert!(table_named(&emulated, "Races waived").rows.iter().any(|row| row[0] == "alias"));
 
-    let mut record = Record::of_verdicts("validate", h200(), recorded("h200x4-bench.json").source, Vec::new());
+    let mut record = Record::of_verdicts("validate", h200(), recorded("h200x4-bench").source, Vec::new());
     let mut failed = Verdict::without_checks("all_reduce/two_shot:bf16,sum:w=8:n=1040", Status::Fail, "wrong");
     let finding = Finding {
         property: "reference".into(),
@@ -867,8 +862,8 @@ fn records_of_conformance_are_rendered() {
 /// If this fails, the score of a record of mutants is not that of the command, or what was missed is not first.
 #[test]
 fn records_of_mutants_and_of_the_ledger_are_rendered() {
-    let mutants = judged("emulator-mutants.json");
-    let text: serde_json::Value = serde_json::from_str(&file_of("emulator-mutants.json")).unwrap();
+    let mutants = judged("emulator-mutants");
+    let text: serde_json::Value = serde_json::from_str(&file_of("emulator-mutants")).unwrap();
     let those = |is: fn(&serde_json::Value) -> bool| text["cases"].as_array().unwrap().iter().filter(|case| is(case)).count();
     let (all, equivalent) = (those(|_| true), those(|case| case["equivalent"].is_string()));
     let caught = those(|case| case["caught"] == true);
@@ -886,7 +881,7 @@ fn records_of_mutants_and_of_the_ledger_are_rendered() {
     let titles: Vec<&str> = mutants.tables.iter().map(|table| table.title.as_str()).collect();
     assert_eq!((&titles[..2], mutants.open), (&["Missed", "Mutants by kind"][..], 2));
 
-    let ledger = judged("ledger.json");
+    let ledger = judged("ledger");
     // Each record has its own number of them: forms are added.
     let (cases, rest) = ledger.verdict.split_once(" cases: ").unwrap();
     assert!(cases.parse::<usize>().unwrap() > 2000 && rest == format!("{cases} passed; 0 findings"), "{}", ledger.verdict);
@@ -916,7 +911,7 @@ fn records_read_back_as_they_were_written() {
     for (field, _) in case.as_object().unwrap() {
         assert!(schema.contains(&format!("| `cases[].{field}` |")), "docs/reference/record-schema.md does not say what `{field}` is");
     }
-    let old = recorded("h200x4-bench.json").cases.remove(0);
+    let old = recorded("h200x4-bench").cases.remove(0);
     assert_eq!((old.method.rounds, old.method.copies, old.method.flush, old.method.gated), (1, 1, 0, false));
     assert_eq!(old.microseconds.unwrap().estimate(), Estimate { value: 4.024000093340874, interval: None });
 }

@@ -8,7 +8,7 @@
 use std::{
     collections::{BTreeMap, BTreeSet},
     env, fs,
-    io::{BufRead, BufReader, Cursor, Write},
+    io::{self, BufRead, BufReader, Cursor, Write},
     path::{Path, PathBuf},
     process::{Child, ChildStdin, Command, Stdio},
     sync::mpsc::{Receiver, channel},
@@ -20,7 +20,7 @@ use base64::{Engine, engine::general_purpose::STANDARD};
 
 use libtest_mimic::{Arguments, Failed, Trial};
 use passmuster_bench::{Contents, DARK, INKS, Judged, Timing, page};
-use passmuster_harness::conformance::report::Record;
+use passmuster_harness::conformance::report::{Record, packed};
 use serde_json::{Value, json};
 
 /// Names under which a headless Chromium is installed.
@@ -100,11 +100,10 @@ fn browser() -> Option<PathBuf> {
 
 /// All kinds of workloads, two machines, records of other commands with a finding.
 fn the_report_is_read(browser: &Path) -> Result<(), Failed> {
-    let timed =
-        ["h100x4-bench-all_reduce.json", "h100x4-bench-all_gather_matmul.json", "h200x2-bench-overlap.json", "h200x2-bench-fsdp.json"];
+    let timed = ["h100x4-bench-all_reduce", "h100x4-bench-all_gather_matmul", "h200x2-bench-overlap", "h200x2-bench-fsdp"];
     let timed: Vec<Record<Timing>> = timed.iter().map(|name| recorded(name)).collect::<Result<_, _>>()?;
-    let read = |name: &str| Ok::<_, Failed>(Judged::read(&fs::read_to_string(fixture(name))?)?);
-    let judged = [read("h200x4-merge.json")?, read("h200x2-mutants-value.json")?];
+    let read = |name: &str| Ok::<_, Failed>(Judged::read(&fixture(name)?)?);
+    let judged = [read("h200x2-merge")?, read("h200x2-mutants-value")?];
     is_read(browser, "report", &page(&Contents { timed: &timed, judged: &judged, ..Contents::default() }))
 }
 
@@ -346,12 +345,12 @@ impl Drop for Session {
     }
 }
 
-fn fixture(name: &str) -> PathBuf {
-    Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../..")).join("fixtures/records").join(name)
+fn fixture(name: &str) -> io::Result<String> {
+    packed::committed(Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../../fixtures/records")), name)
 }
 
 fn recorded(name: &str) -> Result<Record<Timing>, Failed> {
-    Ok(serde_json::from_str(&fs::read_to_string(fixture(name))?)?)
+    Ok(serde_json::from_str(&fixture(name)?)?)
 }
 
 /// The pixels of a PNG file.

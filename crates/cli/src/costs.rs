@@ -2,12 +2,16 @@
 
 use std::collections::HashMap;
 
-use passmuster_harness::conformance::{Case, report::Record};
+use passmuster_harness::conformance::{
+    Case,
+    report::{Record, packed},
+};
 
 use crate::project;
 
-/// The record.
-const RECORD: &str = "fixtures/records/emulator-merge.json";
+/// The record, and where it lies.
+const RECORD: &str = "emulator-merge";
+const FOLDER: &str = "fixtures/records";
 
 /// Milliseconds of a case of which nothing is known.
 pub(crate) const UNKNOWN: f64 = 50.0;
@@ -23,8 +27,8 @@ pub(crate) struct Costs {
 impl Costs {
     /// What the record of the merge list has; nothing outside a checkout.
     pub(crate) fn recorded() -> Costs {
-        let path = project::source_tree().unwrap_or_default().join(RECORD);
-        let text = std::fs::read_to_string(path).unwrap_or_default();
+        let folder = project::source_tree().unwrap_or_default().join(FOLDER);
+        let text = packed::committed(&folder, RECORD).unwrap_or_default();
         let Ok(record) = serde_json::from_str::<Record>(&text) else { return Costs::default() };
         let mut sums: HashMap<String, (f64, f64)> = HashMap::new();
         for verdict in &record.cases {

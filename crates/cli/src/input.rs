@@ -3,6 +3,7 @@
 use std::{fs, fs::File, io::Read, path::Path};
 
 use anyhow::{Context, bail};
+use passmuster_harness::conformance::report::packed;
 
 /// The largest record, in bytes: fifty times the largest that there is.
 pub(crate) const MOST_RECORD: u64 = 512 << 20;
@@ -20,7 +21,7 @@ pub(crate) fn text(path: &Path, most: u64) -> anyhow::Result<String> {
         .map_err(|error| anyhow::anyhow!("{name} is no text: byte {} is not UTF-8", error.utf8_error().valid_up_to()))
 }
 
-/// Reads a file of at most `most` bytes.
+/// Reads a file of at most `most` bytes; one whose name ends in `.gz` is unpacked.
 ///
 /// # Errors
 /// As [`text`].
@@ -39,6 +40,9 @@ pub(crate) fn bytes(path: &Path, most: u64) -> anyhow::Result<Vec<u8>> {
     file.take(most + 1).read_to_end(&mut bytes).with_context(|| format!("cannot read {name}"))?;
     if bytes.len() as u64 > most {
         bail!("{name} is larger than the {most} bytes that are allowed");
+    }
+    if packed::is_packed(path) {
+        return packed::unpack(&bytes, most).with_context(|| format!("cannot unpack {name}"));
     }
     Ok(bytes)
 }

@@ -14,7 +14,7 @@ use passmuster_harness::{
         List, Status,
         manifest::{Manifest, RunsOn, of_list},
         report::{
-            Record, Source,
+            Record, Source, packed,
             provenance::{self, Freshness},
             table,
         },
@@ -160,7 +160,7 @@ fn of_timing(registry: &Registry, timing: &Timing) -> Option<BTreeSet<String>> {
 fn committed(root: &Path) -> anyhow::Result<Vec<PathBuf>> {
     let folder = fs::read_dir(root.join(FOLDER)).with_context(|| format!("cannot list {FOLDER}"))?;
     let mut paths: Vec<PathBuf> = folder.map(|entry| Ok(entry?.path())).collect::<std::io::Result<_>>()?;
-    paths.retain(|path| path.extension().is_some_and(|extension| extension == "json"));
+    paths.retain(|path| packed::name_of(path).is_some());
     paths.sort();
     Ok(paths)
 }
@@ -172,7 +172,7 @@ fn read(path: &Path) -> anyhow::Result<Value> {
 
 /// The name that documents know a record by.
 fn name(path: &Path) -> String {
-    path.file_stem().unwrap_or_default().to_string_lossy().into_owned()
+    packed::name_of(path).map_or_else(|| path.display().to_string(), str::to_owned)
 }
 
 fn look(registry: &Registry, path: &Path, record: &Value) -> anyhow::Result<Looked> {

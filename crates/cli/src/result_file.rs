@@ -2,6 +2,7 @@
 //! the disk, whatever fails; two runs do not write one file.
 
 use std::{
+    borrow::Cow,
     ffi::OsString,
     fs::{self, File, OpenOptions, TryLockError},
     io::{self, Read, Write},
@@ -15,6 +16,7 @@ use std::{
 };
 
 use anyhow::{Context, bail};
+use passmuster_harness::conformance::report::packed;
 
 use crate::journal;
 
@@ -65,18 +67,14 @@ impl ResultFile {
         self.place.as_ref().map(|_| name.into())
     }
 
-    /// Replaces the file's text.
+    /// Replaces the file's text, which is packed if its name ends in `.gz`.
     ///
     /// # Errors
     /// Whatever the system says, with the path; what was there before is there still.
     pub(crate) fn write(&self, text: &str) -> anyhow::Result<()> {
+        let bytes = if packed::is_packed(&self.path) { Cow::Owned(packed::pack(text)) } else { Cow::Borrowed(text.as_bytes()) };
         self.write_by(|path| {
-            Ok(OpenOptions::new()
-                .write(true)
-                .create(self.place.is_some())
-                .truncate(self.place.is_some())
-                .open(path)?
-                .write_all(text.as_bytes())?)
+            Ok(OpenOptions::new().write(true).create(self.place.is_some()).truncate(self.place.is_some()).open(path)?.write_all(&bytes)?)
         })
     }
 

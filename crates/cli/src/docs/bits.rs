@@ -9,7 +9,7 @@ use passmuster_harness::conformance::{
 
 use super::{
     committed::Committed,
-    verdicts::{BY_PROCESSES, LARGE, ON_GPUS, ON_THE_EMULATOR},
+    verdicts::{BY_PROCESSES, BY_THREADS, LARGE, ON_GPUS, ON_THE_EMULATOR},
 };
 
 /// Cases that ran on both.
@@ -69,7 +69,7 @@ fn of_our_inputs(committed: &Committed, record: Record<Verdict>) -> impl Iterato
 /// # Errors
 /// A record is not there, or is none of verdicts.
 pub(super) fn by_threads_and_processes(committed: &Committed) -> anyhow::Result<(usize, Vec<String>)> {
-    let mut threads = outputs(committed, &[ON_GPUS, LARGE])?;
+    let mut threads = outputs(committed, &[BY_THREADS, LARGE])?;
     let processes = BY_PROCESSES.map(|(records, _)| outputs(committed, &records)).into_iter().collect::<anyhow::Result<Vec<_>>>()?;
     threads.retain(|case, _| processes.iter().all(|outputs| outputs.contains_key(case)));
     let differs = |(case, digest): &(&String, &String)| processes.iter().any(|outputs| outputs[*case] != **digest);

@@ -3,14 +3,13 @@
 use std::{
     cell::RefCell,
     collections::{BTreeMap, BTreeSet},
-    fs,
     path::{Path, PathBuf},
     rc::Rc,
 };
 
 use anyhow::Context;
 use passmuster_harness::conformance::report::{
-    Record, RecordCase, Source,
+    Record, RecordCase, Source, packed,
     provenance::{Freshness, comment, marked},
 };
 use passmuster_plan::algorithms::Registry;
@@ -47,9 +46,8 @@ impl Committed {
         if let Some(value) = self.values.borrow().get(name) {
             return Ok(value.clone());
         }
-        let path = self.folder.join(name).with_extension("json");
-        let text = fs::read_to_string(&path).with_context(|| format!("cannot read {}", path.display()))?;
-        let value: Rc<Value> = Rc::new(serde_json::from_str(&text).with_context(|| format!("{} is no record", path.display()))?);
+        let text = packed::committed(&self.folder, name).with_context(|| format!("cannot read the record {name} in {FOLDER}"))?;
+        let value: Rc<Value> = Rc::new(serde_json::from_str(&text).with_context(|| format!("{name} is no record"))?);
         self.values.borrow_mut().insert(name.to_owned(), value.clone());
         Ok(value)
     }

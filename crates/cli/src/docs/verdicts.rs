@@ -11,8 +11,11 @@ use super::{
     judge,
 };
 
-/// The merge list on four GPUs, which one process has; without the calls of 2^31 elements, which take more than half of the time.
-pub(super) const ON_GPUS: &str = "h200x4-merge";
+/// The merge list on two GPUs, which one process has; without the calls of 2^31 elements, which take more than half of the time.
+pub(super) const ON_GPUS: &str = "h200x2-merge";
+
+/// An earlier merge list on four GPUs, of which those of processes are parts.
+pub(super) const BY_THREADS: &str = "h200x4-merge";
 
 /// Those calls.
 pub(super) const LARGE: &str = "h200x2-large";
@@ -99,7 +102,7 @@ pub(super) fn trust(committed: &Committed) -> anyhow::Result<String> {
     let (mutants, ledger) = (committed.value(MUTANTS)?, committed.value(LEDGER)?);
     let caught = |kind: &str| score(&mutants, kind).map(|score| score.split(" caught").next().unwrap_or_default().to_owned());
     Ok(paragraph(&format!(
-        "On the emulator, {} of the {} cases of the merge list pass and none fail; {} are too large for it. On four GPUs, without the calls of 2^31 elements, {} of {} \
+        "On the emulator, {} of the {} cases of the merge list pass and none fail; {} are too large for it. On two GPUs, without the calls of 2^31 elements, {} of {} \
          pass and none fail; {} are known bugs of NCCL, and {} need something that the machine or NCCL lacks. {} deterministic cases ran on both, bit-identical. \
          Mutants: {} value mutants and {} synchronisation mutants are caught ([which are missed](docs/emulator/mutants.md#what-is-missed)). Of {} instruction forms \
          of the emulator, compared with an H200, {} differ. {}",
@@ -168,8 +171,8 @@ pub(super) fn in_processes(committed: &Committed) -> anyhow::Result<String> {
          What processes do not support is multicast, what an algorithm does not have, or, by torchrun and mpirun, variables of NCCL that were not set. Of the \
          calls of 2^31 elements, which these lists leave out (`'*:*,*:n=1073741833,2147483657'`), passed by ranks in threads ({}) {}, and in processes, in the same \
          order ({}), {}. {cases} cases have outputs by all {}: they are equal to the bit.",
-        machine(&*committed.value(ON_GPUS)?),
-        counted(ON_GPUS)?,
+        machine(&*committed.value(BY_THREADS)?),
+        counted(BY_THREADS)?,
         machine(&*committed.value(BY_PROCESSES[0].0[0])?),
         processes.join("; "),
         machine(&*committed.value(LARGE)?),

@@ -2,6 +2,7 @@
 
 mod junit;
 mod merge;
+pub mod packed;
 pub mod provenance;
 mod record;
 mod selection;
