@@ -415,7 +415,7 @@ fn children(parent: u32) -> Vec<u32> {
 #[test]
 fn records_of_other_bits_are_told_apart() {
     let folder = Folder::new("same");
-    let committed = Path::new(env!("CARGO_MANIFEST_DIR")).join("fixtures/records/h200x2-processes-own.json.gz").display().to_string();
+    let committed = Path::new(env!("CARGO_MANIFEST_DIR")).join("fixtures/records/h200x2-processes-own.json").display().to_string();
     let mut record = read(&committed);
     record.cases.truncate(3);
     let write = |name: &str, record: &Record| folder.write(name, &serde_json::to_string(record).unwrap());

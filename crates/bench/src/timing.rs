@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use serde::{Deserialize, Serialize};
 
-use super::{Fsdp, IN_PROCESSES, Method, SmFreeCheck, Summary, Workload};
+use super::{Fsdp, IN_PROCESSES, Method, SmFreeCheck, Summary, Workload, statistics::rounded};
 use passmuster_harness::conformance::{Status, report::RecordCase};
 use passmuster_plan::{machine::Condition, modules::FOREIGN};
 
@@ -181,8 +181,9 @@ impl Timing {
         (self.microseconds, self.eager) = (Summary::of(graph), Summary::of(eager));
         // A time of 0, as the emulator has it, is no bandwidth.
         let Some(median) = self.microseconds.as_ref().map(|times| times.median).filter(|&median| median > 0.0) else { return };
-        self.algbw_busbw = self.workload.collective().map(|of| of.bandwidths(median));
-        self.wire = link_bytes.map(|bytes| Wire { bytes, gbps: bytes as f64 / median / 1e3 });
+        self.algbw_busbw =
+            self.workload.collective().map(|of| of.bandwidths(median)).map(|(algorithm, bus)| (rounded(algorithm), rounded(bus)));
+        self.wire = link_bytes.map(|bytes| Wire { bytes, gbps: rounded(bytes as f64 / median / 1e3) });
     }
 
     /// Whose it is.

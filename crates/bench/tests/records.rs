@@ -3,16 +3,15 @@
 use std::{fs, path::Path};
 
 use passmuster_bench::{Inks, Timing, Winner, contests, plots, sections};
-use passmuster_harness::conformance::report::Record;
+use passmuster_harness::conformance::report::{Record, packed};
 
 fn root() -> &'static Path {
     Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../.."))
 }
 
 fn record(name: &str) -> Record<Timing> {
-    let path = root().join("fixtures/records").join(name).with_extension("json");
-    let text = fs::read_to_string(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
-    serde_json::from_str(&text).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
+    let text = packed::committed(&root().join("fixtures/records"), name).unwrap_or_else(|error| panic!("{name}: {error}"));
+    serde_json::from_str(&text).unwrap_or_else(|error| panic!("{name}: {error}"))
 }
 
 /// The records that the report is made of, in its order.

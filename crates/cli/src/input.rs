@@ -21,11 +21,13 @@ pub(crate) fn text(path: &Path, most: u64) -> anyhow::Result<String> {
         .map_err(|error| anyhow::anyhow!("{name} is no text: byte {} is not UTF-8", error.utf8_error().valid_up_to()))
 }
 
-/// Reads a file of at most `most` bytes; one whose name ends in `.gz` is unpacked.
+/// Reads a file of at most `most` bytes; one whose name ends in `.gz` is unpacked. `FILE.gz` stands in for a file that is not there.
 ///
 /// # Errors
 /// As [`text`].
 pub(crate) fn bytes(path: &Path, most: u64) -> anyhow::Result<Vec<u8>> {
+    let instead = packed::beside(path);
+    let path = if path.exists() || !instead.exists() { path } else { &instead };
     let name = path.display();
     // Before it is opened: opening a pipe blocks until something writes to it.
     let there = fs::metadata(path).with_context(|| format!("cannot open {name}"))?;

@@ -5,6 +5,7 @@ use std::{path::Path, process::ExitCode};
 use passmuster_harness::conformance::{
     Case, CaseId, Verdict,
     manifest::{Manifest, Outcome},
+    report::Record,
 };
 use passmuster_plan::machine::MachineInfo;
 
@@ -13,7 +14,7 @@ use crate::{FINDING, USAGE, input, print};
 /// What a run must have passed.
 #[derive(Clone, clap::Args)]
 pub(crate) struct Require {
-    /// Exit 1 if fewer cases passed than this manifest requires (fixtures/manifests/), and name them.
+    /// Exit 1 if fewer cases passed than this manifest requires (fixtures/manifests/), and name them. With --coverage, also if less of a kernel was executed.
     #[arg(long = "require", value_name = "FILE", value_parser = manifest)]
     manifest: Option<Manifest>,
 }
@@ -31,10 +32,10 @@ impl Require {
         unmet(manifest, machine, run).map_or(code, ExitCode::from)
     }
 
-    /// The same of verdicts.
-    pub(crate) fn exit_of_verdicts(&self, code: ExitCode, machine: &MachineInfo, verdicts: &[Verdict]) -> ExitCode {
+    /// The same of a record.
+    pub(crate) fn exit_of_record(&self, code: ExitCode, record: &Record) -> ExitCode {
         let Some(manifest) = &self.manifest else { return code };
-        unmet_by_verdicts(manifest, machine, verdicts).map_or(code, ExitCode::from)
+        unmet_by_record(manifest, record).map_or(code, ExitCode::from)
     }
 }
 
@@ -53,14 +54,16 @@ fn unmet(manifest: &Manifest, machine: &MachineInfo, run: &[Outcome<'_>]) -> Opt
     }
 }
 
-/// As [`unmet`]. A verdict whose id is no case of this build is of no query.
-pub(crate) fn unmet_by_verdicts(manifest: &Manifest, machine: &MachineInfo, verdicts: &[Verdict]) -> Option<u8> {
-    let cases: Vec<(Case, &Verdict)> = verdicts.iter().filter_map(|verdict| Some((verdict.case.parse().ok()?, verdict))).collect();
+/// As [`unmet`], and what its cases did not execute. A verdict whose id is no case of this build is of no query.
+pub(crate) fn unmet_by_record(manifest: &Manifest, record: &Record) -> Option<u8> {
+    let cases: Vec<(Case, &Verdict)> = record.cases.iter().filter_map(|verdict| Some((verdict.case.parse().ok()?, verdict))).collect();
     let run: Vec<Outcome<'_>> = cases
         .iter()
         .map(|(case, verdict)| Outcome { case, name: &verdict.case, status: verdict.status, reason: &verdict.reason })
         .collect();
-    unmet(manifest, machine, &run)
+    let untouched = manifest.untouched(&record.coverage);
+    untouched.iter().for_each(|line| eprintln!("required: {line}"));
+    unmet(manifest, &record.machine, &run).max((!untouched.is_empty()).then_some(FINDING))
 }
 
 /// A mutant, as queries have it: `sync/*:order,all_reduce/push`. It passed if it was caught.

@@ -17,7 +17,7 @@ use crate::{FINDING, USAGE, conform::merged};
 #[command(after_long_help = "\
 Examples:
   cargo xtask report fixtures/records/h200x4-bench.json --html report.html
-  cargo xtask report fixtures/records/h200x2-merge.json.gz
+  cargo xtask report fixtures/records/h200x2-merge.json
   cargo xtask report fixtures/records/h100x4-bench-all_reduce.json fixtures/records/h200x2-faults.json --html report.html
   cargo xtask report after.json --baseline before.json
   cargo xtask report --separately fixtures/records/h200x2-bench-*.json --html report.html

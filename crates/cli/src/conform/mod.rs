@@ -365,7 +365,7 @@ impl Cases {
             eprintln!("no rank that stays away was judged; {}: {}", verdict.case, verdict.reason);
             status = ExitCode::from(CANNOT_RUN);
         }
-        Ok(self.require.exit_of_verdicts(status, &record.machine, &record.cases))
+        Ok(self.require.exit_of_record(status, &record))
     }
 
     /// Whether what is executed can be told of all the cases.

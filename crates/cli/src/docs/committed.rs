@@ -131,6 +131,8 @@ pub(super) fn is_peer(name: &str) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use std::fs;
+
     use super::*;
 
     /// If this fails, a part does not say what it was made from, or that the kernels are no longer those.

@@ -30,6 +30,11 @@ pub struct Share {
 }
 
 impl Share {
+    /// How many were not covered.
+    pub fn left(self) -> usize {
+        self.all - self.covered
+    }
+
     fn add(&mut self, covered: bool) {
         self.covered += usize::from(covered);
         self.all += 1;

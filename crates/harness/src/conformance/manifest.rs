@@ -13,7 +13,13 @@
 //! gpus = 4                      # only if the machine has this many
 //! passed = 900
 //! collectives = { all_gather = 100 }
+//!
+//! [[untouched]]
+//! module = "all_gather/ll"
+//! instructions = 12             # at most so many of its PTX that no case executes; none of a module without an entry
 //! ```
+//!
+//! What is untouched is looked at where coverage was asked for (`--coverage`), and then every module of the run needs an entry, or has all of its code executed.
 //!
 //! Those of the lists are written by [`of_list`] and checked in: a case that a list loses is then missed here.
 
@@ -22,10 +28,11 @@ use std::{collections::BTreeMap, fmt::Write};
 use serde::Deserialize;
 use toml::Spanned;
 
-use super::{Case, CaseId, List, Query, Status, products::of_kernels, waivers};
+use super::{Case, CaseId, List, Query, Status, coverage::ModuleCoverage, products::of_kernels, waivers};
 use passmuster_plan::{
     algorithms::{Registry, Target},
     machine::{Machine, MachineInfo},
+    modules::name_without_stalls,
     plan::{MAX_WORLD, Op, Script, Step},
 };
 
@@ -35,6 +42,8 @@ pub struct Manifest {
     /// What messages call it: the path of its file.
     name: String,
     requirements: Vec<Requirement>,
+    /// Instructions at most, by module, that no case executes; none where the manifest has no such entry.
+    untouched: Option<BTreeMap<String, usize>>,
 }
 
 /// A number of cases of a query, on some machines.
@@ -66,6 +75,15 @@ pub struct ManifestError {
 #[serde(deny_unknown_fields)]
 struct Document {
     require: Spanned<Vec<Spanned<Written>>>,
+    untouched: Option<Vec<Untouched>>,
+}
+
+/// How many instructions of a module no case executes.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Untouched {
+    module: Spanned<String>,
+    instructions: Spanned<usize>,
 }
 
 #[derive(Deserialize)]
@@ -148,7 +166,16 @@ impl Manifest {
                     .collect::<Result<_, _>>()?,
             });
         }
-        Ok(Manifest { name: name.into(), requirements })
+        let mut untouched = BTreeMap::new();
+        for Untouched { module, instructions } in document.untouched.iter().flatten() {
+            if *instructions.get_ref() == 0 {
+                return Err(refused(instructions.span().start, "instructions = 0: leave the entry out".into()));
+            }
+            if untouched.insert(module.get_ref().clone(), *instructions.get_ref()).is_some() {
+                return Err(refused(module.span().start, format!("module `{}` is there twice", module.get_ref())));
+            }
+        }
+        Ok(Manifest { name: name.into(), requirements, untouched: document.untouched.map(|_| untouched) })
     }
 
     /// What a run on a machine lacks: a line for each count that was not reached, with what became of the cases instead. None where it lacks nothing.
@@ -164,6 +191,19 @@ impl Manifest {
             return Err(format!("{} requires nothing of this machine ({}, {} devices)", self.name, machine.kind, machine.gpus));
         }
         Ok(requirements.into_iter().flat_map(|requirement| self.lacking(requirement, run)).collect())
+    }
+
+    /// The modules of which a run executed less than the manifest says, a line for each; none if the manifest says nothing of that.
+    pub fn untouched(&self, coverage: &[ModuleCoverage]) -> Vec<String> {
+        let Some(known) = &self.untouched else { return Vec::new() };
+        let lacks = |module: &ModuleCoverage| {
+            let (left, most) = (module.instructions.left(), known.get(&module.module).copied().unwrap_or(0));
+            let first = || module.untouched.first().map(|stretch| format!(", the first at PTX {}", stretch.from.line)).unwrap_or_default();
+            (left > most).then(|| {
+                format!("{}: no case executes {left} instructions of {}, and {most} are allowed{}", self.name, module.module, first())
+            })
+        };
+        own(coverage).filter_map(lacks).collect()
     }
 
     fn lacking(
@@ -183,6 +223,11 @@ impl Manifest {
         let by_collective = collectives.iter().filter_map(|(of, &least)| lacks(format!(" of {of}"), least, of_collective(of)));
         lacks(String::new(), *passed, all.clone()).into_iter().chain(by_world).chain(by_collective).collect()
     }
+}
+
+/// What was executed of modules as they are stored: those with stalls are launched by few cases, and have the same code beside them.
+fn own(coverage: &[ModuleCoverage]) -> impl Iterator<Item = &ModuleCoverage> {
+    coverage.iter().filter(|module| name_without_stalls(&module.module) == module.module)
 }
 
 /// What became of the cases that did not pass: of each status how many, and the first.
@@ -209,7 +254,9 @@ pub enum RunsOn<'m> {
 
 /// The manifest of a list: for each algorithm as many cases as must pass where the list runs, also by world size. What depends on more than the number of
 /// GPUs is not required: multicast, NCCL's own decision for or against its symmetric kernels, what is waived, and products whose ranks share a GPU.
-pub fn of_list(registry: &Registry, list: List, place: RunsOn<'_>) -> String {
+///
+/// `coverage` is what a run of the list executed: no later one may execute less.
+pub fn of_list(registry: &Registry, list: List, place: RunsOn<'_>, coverage: &[ModuleCoverage]) -> String {
     let mut algorithms: BTreeMap<String, BTreeMap<u32, usize>> = BTreeMap::new();
     let waived: Vec<Query> = waivers::built_in().iter().filter_map(|waiver| Query::new(&waiver.query).ok()).collect();
     for case in list.all_cases(registry, 0).into_iter().filter(|case| place.runs(registry, case, &waived)) {
@@ -226,6 +273,10 @@ pub fn of_list(registry: &Registry, list: List, place: RunsOn<'_>) -> String {
         let worlds: Vec<String> = worlds.iter().map(|(world, count)| format!("{world} = {count}")).collect();
         let worlds = worlds.join(", ");
         write!(text, "\n[[require]]\nquery = \"{query}\"\nmachine = \"{machine}\"\n{gpus}passed = {passed}\nworlds = {{ {worlds} }}\n")
+            .expect("a string takes any text");
+    }
+    for module in own(coverage).filter(|module| module.instructions.left() > 0) {
+        write!(text, "\n[[untouched]]\nmodule = \"{}\"\ninstructions = {}\n", module.module, module.instructions.left())
             .expect("a string takes any text");
     }
     text
@@ -246,9 +297,12 @@ impl RunsOn<'_> {
             RunsOn::Gpus(gpus) => {
                 let needs = Needs::of(&script);
                 let sharing = (case.world() as usize).div_ceil(gpus);
+                // Each node is at least a process.
+                let on_nodes = case.fields().iter().any(|(key, _)| *key == "nodes");
                 let may_share = !needs.nccl && matches!(case, Case::Collective(_)) && sharing * needs.streams <= MOST_SHARING;
                 !needs.multicast
                     && case.world() as usize <= MAX_WORLD
+                    && !on_nodes
                     && (sharing == 1 || may_share)
                     && !case.fields().iter().any(|(key, value)| *key == "peer" && value.starts_with("nccl_symmetric"))
                     && !case.head()[1].contains("nccl_symmetric")
@@ -283,6 +337,7 @@ impl Needs {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::conformance::coverage::{Place, Share, Stretch};
     use rstest::rstest;
 
     const TEXT: &str = "[[require]]\nquery = \"all_reduce/multimem\"\nmachine = \"emulator\"\npassed = 2\nworlds = { 2 = 1, 4 = 1 }\n\n\
@@ -323,6 +378,36 @@ mod tests {
         );
     }
 
+    fn executed(module: &str, covered: usize) -> ModuleCoverage {
+        let place = |line| Place { module: module.into(), function: "f".into(), line, source: None };
+        ModuleCoverage {
+            module: module.into(),
+            entries: Share::default(),
+            instructions: Share { covered, all: 10 },
+            ways: Share::default(),
+            waits: Share::default(),
+            untouched: vec![Stretch { from: place(31), to_line: 33, instructions: 10 - covered }],
+            one_way: Vec::new(),
+            edges: Vec::new(),
+        }
+    }
+
+    /// If this fails, code that no case executes comes into a kernel and nobody sees it.
+    #[test]
+    fn code_that_no_case_executes_is_named() {
+        let text = format!("{TEXT}\n[[untouched]]\nmodule = \"a/known\"\ninstructions = 3\n");
+        let manifest = Manifest::read("m.toml", &text).unwrap();
+        assert_eq!(manifest.untouched(&[executed("a/known", 7), executed("a/whole", 10), executed("a/known.stalls", 1)]), [""; 0]);
+        assert_eq!(
+            manifest.untouched(&[executed("a/known", 6), executed("a/new", 8)]),
+            [
+                "m.toml: no case executes 4 instructions of a/known, and 3 are allowed, the first at PTX 31",
+                "m.toml: no case executes 2 instructions of a/new, and 0 are allowed, the first at PTX 31",
+            ]
+        );
+        assert_eq!(Manifest::read("m.toml", TEXT).unwrap().untouched(&[executed("a/new", 8)]), [""; 0]);
+    }
+
     #[test]
     fn a_manifest_that_requires_nothing_of_a_machine_is_refused() {
         assert_eq!(unmet("cuda", 2, &[]), Err("m.toml requires nothing of this machine (cuda, 2 devices)".into()));
@@ -340,6 +425,10 @@ mod tests {
     #[case("[[require]]\nquery = \"*\"\ngpus = 2\npassed = 1", "m.toml:3:8: gpus: only where machine is \"cuda\"")]
     #[case("[[require]]\nquery = \"*\"\npassed = 1\nworlds = { x = 1 }", "m.toml:4:12: worlds: `x` is not a number of ranks")]
     #[case("[[require]]\nquery = \"*\"\npassed = 1\nskipped = 1", "m.toml:4:1: unknown field `skipped`")]
+    #[case(
+        "[[require]]\nquery = \"*\"\npassed = 1\n[[untouched]]\nmodule = \"a\"\ninstructions = 0",
+        "m.toml:6:16: instructions = 0: leave the entry out"
+    )]
     #[case("[[require]]\nquery = 3\npassed = 1", "m.toml:2:9: invalid type: integer `3`, expected a string")]
     fn errors_say_where(#[case] text: &str, #[case] start: &str) {
         let error = Manifest::read("m.toml", text).unwrap_err().to_string();

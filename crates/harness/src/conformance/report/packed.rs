@@ -32,10 +32,11 @@ pub fn unpack(packed: &[u8], most: u64) -> io::Result<Vec<u8>> {
     Ok(bytes)
 }
 
-/// The file of a committed record: `NAME.json` in its folder, or `NAME.json.gz`.
-pub fn file_of(folder: &Path, name: &str) -> PathBuf {
-    let plain = folder.join(format!("{name}.json"));
-    if plain.exists() { plain } else { folder.join(format!("{name}.json.gz")) }
+/// The packed file of the same name: `FILE.gz`.
+pub fn beside(path: &Path) -> PathBuf {
+    let mut name = path.as_os_str().to_owned();
+    name.push(".gz");
+    name.into()
 }
 
 /// The name of a record's file without `.json` or `.json.gz`; none if it ends in neither.
@@ -44,14 +45,13 @@ pub fn name_of(path: &Path) -> Option<&str> {
     file.strip_suffix(".json.gz").or_else(|| file.strip_suffix(".json"))
 }
 
-/// The text of a committed record.
+/// The text of a committed record: `NAME.json` in its folder, or `NAME.json.gz`.
 ///
 /// # Errors
 /// There is no such record, or it is not readable.
 pub fn committed(folder: &Path, name: &str) -> io::Result<String> {
-    let path = file_of(folder, name);
-    let bytes = fs::read(&path)?;
-    let bytes = if is_packed(&path) { unpack(&bytes, u64::MAX)? } else { bytes };
+    let plain = folder.join(format!("{name}.json"));
+    let bytes = if plain.exists() { fs::read(plain)? } else { unpack(&fs::read(beside(&plain))?, u64::MAX)? };
     String::from_utf8(bytes).map_err(|error| io::Error::new(io::ErrorKind::InvalidData, error))
 }
 
