@@ -11,7 +11,10 @@ use std::{
 };
 
 use passmuster::collective::DType;
-use passmuster::conformance::{Status, report::Record};
+use passmuster::conformance::{
+    Status,
+    report::{Record, packed},
+};
 use passmuster_bench::{Rendezvous, Side, Timing, Workload};
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
@@ -452,9 +455,15 @@ fn a_regression_exits_1() {
     assert_eq!(lenient.status.code(), Some(0));
 }
 
+/// The text of a committed record.
+fn committed(file: &str) -> String {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("fixtures/records");
+    packed::committed(&folder, file.trim_end_matches(".json")).unwrap()
+}
+
 /// A record under another name, changed.
 fn changed(folder: &Folder, name: &str, change: impl FnOnce(&mut Record<Timing>)) -> String {
-    let mut changed: Record<Timing> = serde_json::from_str(&fs::read_to_string(record(name)).unwrap()).unwrap();
+    let mut changed: Record<Timing> = serde_json::from_str(&committed(name)).unwrap();
     change(&mut changed);
     let path = folder.file("changed.json");
     fs::write(&path, serde_json::to_string(&changed).unwrap()).unwrap();

@@ -15,6 +15,7 @@ use passmuster::{
 };
 
 use folder::Folder;
+use rstest::rstest;
 
 fn passmuster(arguments: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_passmuster"));
@@ -127,6 +128,23 @@ fn a_run_says_what_comes_and_ends_with_its_verdict() {
     assert!(waived > names.len(), "{}", text(&all.stdout));
 }
 
+/// If this fails, a kernel with one bug prints pages, or the same both to standard output and to standard error.
+#[rstest]
+#[case("all_gather_push", "race, ")]
+#[case("one_shot_by_value", "elements wrong")]
+fn one_bug_fits_on_one_page(#[case] kernel: &str, #[case] said: &str) {
+    let [ptx, spec] = ["kernel.bug.ptx", "spec.toml"].map(|file| format!("examples/foreign/{kernel}/{file}"));
+    let line = ["validate", "smoke", "--ptx", &ptx, "--spec", &spec, "--shrink", "1"];
+    let output = run(&line);
+    let (told, errors) = (text(&output.stdout), text(&output.stderr));
+    assert_eq!(output.status.code(), Some(1), "{errors}");
+    assert!(told.lines().count() <= 40, "{} lines:\n{told}", told.lines().count());
+    assert!(told.lines().take(5).any(|line| line.contains(said)) && told.contains("\n  also in "), "{told}");
+    assert!(!errors.contains(&format!("/{kernel}:")), "findings on standard error, too: {errors}");
+    let all = text(&run(&[&line[..], &["--verbose"]].concat()).stdout);
+    assert!(all.lines().count() > told.lines().count() && !all.contains("also in "), "{all}");
+}
+
 /// If this fails, a release that was dropped passes without a word under the default profile.
 #[test]
 fn run_names_assumptions_it_rests_on() {
@@ -226,7 +244,7 @@ fn a_world_of_which_an_expression_fails_is_counted() {
         assert_eq!(listed.lines().filter(|id| id.contains(":w=3:")).count(), 2, "one for each type: {listed}");
     }
     // In place of the whole list, what has a small call.
-    let output = run(&[&["validate", "*:*,*:w=2,3:n=0,4,8,1040"][..], &kernel].concat());
+    let output = run(&[&["validate", "*:*,*:w=2,3:n=4,12,1040"][..], &kernel].concat());
     let (out, error) = (text(&output.stdout), text(&output.stderr));
     assert_eq!(output.status.code(), Some(0), "{out}\n{error}");
     let last = out.lines().last().unwrap();

@@ -23,7 +23,7 @@ use crate::{
     gpus::{self, Gpus},
     judging::{Judged, Judging, by_environment, known_better, large_case_extra},
     launch::{Environment, Job},
-    progress::progress_bar,
+    progress::{findings, progress_bar},
 };
 
 /// Wall time of one run by default. Ranks that wait for each other do so until then: nobody sees that all of them do.
@@ -317,12 +317,11 @@ impl Judging for ByRanks {
 
     fn all(&mut self, cases: &[Case], judged: &Judged<'_>) -> Result<(MachineInfo, Vec<Verdict>), StartError> {
         let bar = progress_bar(cases.len());
-        let mut verdicts: Vec<Option<Verdict>> = vec![None; cases.len()];
+        let (mut verdicts, mut found): (Vec<Option<Verdict>>, usize) = (vec![None; cases.len()], 0);
         for place in by_environment(cases, |case| self.environment_of(case)).into_values().flatten() {
             let verdict = self.judge(&cases[place]);
-            if verdict.status.is_finding() {
-                bar.suspend(|| eprintln!("{} {}: {}", verdict.status, verdict.case, verdict.reason));
-            }
+            found += usize::from(verdict.status.is_finding());
+            bar.set_message(findings(found));
             bar.inc(1);
             judged((place, &verdict));
             verdicts[place] = Some(verdict);

@@ -39,10 +39,11 @@ type Make = Box<dyn Fn(&Committed) -> anyhow::Result<String>>;
 /// The parts of documents, by their names in markers.
 fn parts() -> Vec<(String, Make)> {
     type Fixed = (&'static str, fn(&Committed) -> anyhow::Result<String>);
-    const FIXED: [Fixed; 30] = [
+    const FIXED: [Fixed; 31] = [
         ("algorithms", code::table_of_algorithms),
         ("collectives", code::table_of_collectives),
         ("exit-status", code::table_of_exit_statuses),
+        ("smoke", verdicts::smoke),
         ("trust", verdicts::trust),
         ("gpus", verdicts::on_gpus),
         ("ranks-in-processes", verdicts::in_processes),

@@ -124,7 +124,7 @@ impl Judging for Emulated {
             |judge, &(index, case), progress| {
                 let verdict = judge.judge(case);
                 if verdict.status.is_finding() {
-                    progress.suspend(|| eprintln!("{} {}: {}", verdict.status, verdict.case, verdict.reason));
+                    progress.found();
                 }
                 judged((index, &verdict));
                 verdict

@@ -9,7 +9,11 @@ use passmuster_harness::conformance::{
 };
 use passmuster_plan::{algorithms::Registry, machine::MachineInfo};
 
-use crate::{launch::Environment, progress::progress_bar, worker::Machine};
+use crate::{
+    launch::Environment,
+    progress::{findings, progress_bar},
+    worker::Machine,
+};
 
 /// Gets a verdict, with the place of its case in the list.
 pub(crate) type Judged<'a> = dyn Fn((usize, &Verdict)) + Sync + 'a;
@@ -77,14 +81,13 @@ impl Judging for Judge {
     fn all(&mut self, cases: &[Case], judged: &Judged<'_>) -> Result<(MachineInfo, Vec<Verdict>), StartError> {
         let bar = progress_bar(cases.len());
         let mut machine = None;
-        let mut verdicts: Vec<Option<Verdict>> = vec![None; cases.len()];
+        let (mut verdicts, mut found): (Vec<Option<Verdict>>, usize) = (vec![None; cases.len()], 0);
         for (environment, indices) in by_environment(cases, |case| case.environment(&self.registry)) {
             let info = self.supervisor(&environment)?.machine()?;
             for index in indices {
                 let verdict = self.one(&cases[index])?;
-                if verdict.status.is_finding() {
-                    bar.suspend(|| eprintln!("{} {}: {}", verdict.status, verdict.case, verdict.reason));
-                }
+                found += usize::from(verdict.status.is_finding());
+                bar.set_message(findings(found));
                 bar.inc(1);
                 judged((index, &verdict));
                 verdicts[index] = Some(verdict);

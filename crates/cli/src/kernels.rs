@@ -16,10 +16,10 @@ use xshell::Shell;
 
 use crate::{
     compiler::{
-        generated, heading,
+        COMPILE, generated, heading,
         nvrtc::Nvrtc,
         toolkit::{self, Toolkit},
-        unit::Unit,
+        unit::{Origin, Unit},
     },
     emulated::in_parallel,
     project,
@@ -28,7 +28,7 @@ use crate::{
 /// Compile passmuster's kernels to the PTX that is checked in.
 ///
 /// Compiles each module kernels/NAME.cu to kernels/ptx/NAME.ptx, the hand-written mutants in
-/// fixtures/mutants/*.toml, and the kernels in examples/foreign and museum. Prints registers and spills. A file that would not change is not written.
+/// fixtures/mutants/*.toml, and the kernels in examples/foreign, examples/own_kernel and museum. Prints registers and spills. A file that would not change is not written.
 ///
 /// The compiler is NVRTC 13.0 and no other, so that the PTX is the same on every machine. It is looked for in $CUDA_HOME/lib64, in the Python environment (a PyTorch
 /// for CUDA 13.0 brings it), and in target/cuda. If it is nowhere, pip installs it there from hash-pinned wheels (crates/cli/cuda-requirements.txt). No GPU is
@@ -69,6 +69,9 @@ be there, empty).";
 /// Kernels that come with a specification: those that the documents show and those of real bugs, each compiled as it is and with its bug.
 const SPECIFIED: [&str; 2] = ["examples/foreign", "museum"];
 
+/// The kernels of a crate that stands for those of users.
+const OWN_KERNEL: &str = "examples/own_kernel/kernels";
+
 /// What wrote the PTX, as its heading names it.
 const COMMAND: &str = "cargo xtask kernels";
 
@@ -87,11 +90,18 @@ struct Product {
     path: String,
     /// What people edit: `kernels/all_reduce/two_shot.cu`, or a mutant's description.
     source: String,
+    /// What wrote it, and what it calls the source.
+    heading: (&'static str, String),
     /// What the compiler gets.
     unit: Unit,
 }
 
 impl Product {
+    /// One that this command alone writes.
+    fn ours(path: String, source: String, unit: Unit) -> Product {
+        Product { path, heading: (COMMAND, source.clone()), source, unit }
+    }
+
     /// Whether it is this file, or made from it or from files under this path.
     fn is_made_from(&self, path: &str) -> bool {
         let parts = self.unit.headers.keys().chain([&self.unit.name, &self.source, &self.path]);
@@ -160,7 +170,8 @@ fn check(sh: &Shell, root: &Path, products: &[Product], index: &str, made_from: 
         let found = fs::read_to_string(root.join(&product.path)).unwrap_or_default();
         let drift = match &compiler {
             Ok(nvrtc) if compiled(product) => differs(&found, &compile(nvrtc, product)?),
-            _ => (!found.starts_with(&heading(COMMAND, &product.source, &product.unit))).then(|| "is not of these sources".to_owned()),
+            _ => (!found.starts_with(&heading(product.heading.0, &product.heading.1, &product.unit)))
+                .then(|| "is not of these sources".to_owned()),
         };
         anyhow::Ok(drift.map(|how| format!("{} {how} ({})", product.path, product.source)))
     };
@@ -217,7 +228,7 @@ fn differs(found: &str, compiled: &str) -> Option<String> {
 }
 
 fn compile(nvrtc: &Nvrtc, product: &Product) -> anyhow::Result<String> {
-    generated(COMMAND, nvrtc, &product.source, &product.unit)
+    generated(product.heading.0, nvrtc, &product.heading.1, &product.unit)
 }
 
 fn products(root: &Path, mutants: &[mutants::Described]) -> anyhow::Result<Vec<Product>> {
@@ -225,7 +236,7 @@ fn products(root: &Path, mutants: &[mutants::Described]) -> anyhow::Result<Vec<P
     for module in crate::built_in().modules() {
         let source = format!("kernels/{}.cu", module.name);
         let unit = Unit::read(root, &source, &[], Vec::new())?;
-        products.push(Product { path: ptx_path(module.name), source, unit });
+        products.push(Product::ours(ptx_path(module.name), source, unit));
     }
     for mutant in mutants {
         products.push(mutant.product(root)?);
@@ -233,8 +244,16 @@ fn products(root: &Path, mutants: &[mutants::Described]) -> anyhow::Result<Vec<P
     for source in SPECIFIED.into_iter().map(|folder| files(root, folder, "cu")).collect::<Result<Vec<_>, _>>()?.concat() {
         for (extension, defines) in [("ptx", vec![]), ("bug.ptx", vec!["-DPLANTED_BUG".into()])] {
             let path = Path::new(&source).with_extension(extension).to_string_lossy().into_owned();
-            products.push(Product { path, unit: Unit::read(root, &source, &[], defines)?, source: source.clone() });
+            products.push(Product::ours(path, source.clone(), Unit::read(root, &source, &[], defines)?));
         }
+    }
+    // As the crate's own command compiles it, with the headers of the tree: those of this binary may be older.
+    let folder = root.join(OWN_KERNEL);
+    for name in files(&folder, "", "cu")? {
+        let unit = Unit::read_with(Origin { root: &folder, headers: Some(&root.join("kernels/common")) }, &name, &[], Vec::new())?;
+        let source = format!("{OWN_KERNEL}/{name}");
+        let path = Path::new(&source).with_extension("ptx").to_string_lossy().into_owned();
+        products.push(Product { path, source, heading: (COMPILE, name), unit });
     }
     Ok(products)
 }

@@ -150,7 +150,7 @@ const INCONCLUSIVE: u8 = 4;
 /// those that are validated, tested on GPUs, timed and chosen from. For the commands to be worth their time it is built in release.
 pub fn main(registry: Registry) -> ExitCode {
     let checked = registry.check();
-    let usage = CommandLine::command().name("passmuster").bin_name(project::invocation());
+    let usage = CommandLine::command().name("passmuster").bin_name(project::name());
     let line = usage.try_get_matches().and_then(|matches| CommandLine::from_arg_matches(&matches));
     if let Err(error) = allowed(checked, &line) {
         eprintln!("error: {error}");

@@ -27,29 +27,50 @@ pub(crate) struct Progress<'c> {
     bar: ProgressBar,
     costs: &'c [f64],
     done: Arc<AtomicU64>,
+    found: Arc<AtomicU64>,
+}
+
+/// How many findings there are so far, if any.
+pub(crate) fn findings(number: usize) -> String {
+    match number {
+        0 => String::new(),
+        1 => "1 finding".into(),
+        more => format!("{more} findings"),
+    }
 }
 
 impl<'c> Progress<'c> {
     /// Of items with these costs, in any unit.
     pub(crate) fn of(costs: &'c [f64]) -> Progress<'c> {
-        let (all, items, done) = (costs.iter().sum::<f64>() * PARTS, costs.len() as u64, Arc::new(AtomicU64::new(0)));
+        let (all, items) = (costs.iter().sum::<f64>() * PARTS, costs.len() as u64);
+        let [done, found] = [(); 2].map(|()| Arc::new(AtomicU64::new(0)));
         let bar = bar(all.ceil().max(1.0) as u64, "{elapsed_precise} {bar:40} {msg} {eta} left");
-        let known = done.clone();
-        now_and_then(&bar, move |bar| how_far((known.load(Ordering::Relaxed), items), share(bar), bar.elapsed().as_secs_f64()));
+        let known = [done.clone(), found.clone()];
+        now_and_then(&bar, move |bar| {
+            let [done, found] = [&known[0], &known[1]].map(|of| of.load(Ordering::Relaxed));
+            let so_far = how_far((done, items), share(bar), bar.elapsed().as_secs_f64());
+            if found > 0 { format!("{so_far}; {}", findings(found as usize)) } else { so_far }
+        });
         bar.set_message(format!("0/{items}"));
-        Progress { bar, costs, done }
+        Progress { bar, costs, done, found }
     }
 
     /// One more is done.
     pub(crate) fn done(&self, index: usize) {
         let done = self.done.fetch_add(1, Ordering::Relaxed) + 1;
-        self.bar.set_message(format!("{done}/{}", self.costs.len()));
+        let found = findings(self.found.load(Ordering::Relaxed) as usize);
+        self.bar.set_message(format!("{done}/{} {found}", self.costs.len()).trim_end().to_owned());
         self.bar.inc((self.costs[index] * PARTS) as u64);
     }
 
     /// Has the bar out of the way of what is printed.
     pub(crate) fn suspend(&self, print: impl FnOnce()) {
         self.bar.suspend(print);
+    }
+
+    /// One more has a finding.
+    pub(crate) fn found(&self) {
+        self.found.fetch_add(1, Ordering::Relaxed);
     }
 
     /// All are done.

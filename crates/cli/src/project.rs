@@ -3,6 +3,7 @@
 use std::{
     collections::BTreeMap,
     env,
+    ffi::OsString,
     fs::File,
     io::Read,
     path::{Path, PathBuf},
@@ -14,13 +15,30 @@ use passmuster_plan::library::Library;
 use xshell::{Shell, cmd};
 use xxhash_rust::xxh3::Xxh3;
 
-/// What people type before a command's name: `cargo xtask` here, `cargo run` in a crate of one's own, or the binary's name where cargo did not start it.
+/// What people type before a command's name: `cargo xtask` here, `cargo run` in a crate of one's own, or the program as it was called, by its path or by a name
+/// on `PATH`. A line that begins with it works where it was printed.
 pub(crate) fn invocation() -> String {
-    if run_by_cargo() {
-        return if source_tree().is_some() { "cargo xtask".into() } else { "cargo run --release --".into() };
-    }
-    let name = env::args_os().next().map(PathBuf::from).and_then(|path| Some(path.file_name()?.to_string_lossy().into_owned()));
-    name.map_or_else(|| "passmuster".into(), |name| format!("./{name}"))
+    by_cargo().map_or_else(|| called(env::args_os().next()), str::to_owned)
+}
+
+/// The same for help and for records, which name no path of this machine.
+pub(crate) fn name() -> &'static str {
+    by_cargo().unwrap_or("passmuster")
+}
+
+fn by_cargo() -> Option<&'static str> {
+    run_by_cargo().then(|| if source_tree().is_some() { "cargo xtask" } else { "cargo run --release --" })
+}
+
+/// A program as a shell takes it.
+fn called(program: Option<OsString>) -> String {
+    program.map_or_else(|| "passmuster".into(), |program| quoted(&program.to_string_lossy()))
+}
+
+/// A word as a shell takes it.
+pub(crate) fn quoted(word: &str) -> String {
+    let plain = |c: char| c.is_ascii_alphanumeric() || "-_=./,:@".contains(c);
+    if word.chars().all(plain) { word.to_owned() } else { format!("'{}'", word.replace('\'', "'\\''")) }
 }
 
 /// Goes to the root of the source tree and returns it.
@@ -80,4 +98,18 @@ pub(crate) fn source_tree() -> Option<PathBuf> {
     };
     let is_root = |dir: &&Path| dir.join("crates/cli/cuda-requirements.txt").is_file() && dir.join("kernels").is_dir();
     start.ancestors().find(is_root).map(Path::to_owned)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// If this fails, a line that reports print to reproduce a finding does not work in the shell that it was printed in.
+    #[test]
+    fn lines_begin_with_the_program_as_it_was_called() {
+        let called = |program: &str| called(Some(program.into()));
+        assert_eq!((&*called("passmuster"), &*called("./passmuster")), ("passmuster", "./passmuster"));
+        assert_eq!((&*called("../bin/pm"), &*called("/opt/a b/passmuster")), ("../bin/pm", "'/opt/a b/passmuster'"));
+        assert_eq!(super::called(None), "passmuster");
+    }
 }

@@ -106,7 +106,7 @@ impl Judging for Spread {
         let mut verdicts: Vec<Option<Verdict>> = vec![None; cases.len()];
         let mut keep = |index: usize, verdict: Verdict| {
             if verdict.status.is_finding() {
-                progress.suspend(|| eprintln!("{} {}: {}", verdict.status, verdict.case, verdict.reason));
+                progress.found();
             }
             progress.done(index);
             judged((index, &verdict));

@@ -65,7 +65,7 @@ pub fn judge(registry: &Registry, case: &Case) -> Result<(), String> {
     let verdict = case.judge(&mut Emulator::new(EmulatorOptions::of(registry)), &settings);
     match verdict.status {
         Status::Pass => Ok(()),
-        _ => Err(verdict.explained("cargo run --release -- validate", None)),
+        _ => Err(verdict.explained("cargo run --release -- validate", None, None)),
     }
 }
 

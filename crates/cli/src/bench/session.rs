@@ -112,7 +112,7 @@ impl Session {
         let is_foreign = |contender: &Contender| contender.name().starts_with(FOREIGN);
         ensure!(!self.elsewhere.any() || contenders.iter().any(is_foreign), "--spec: none of its kernels is a contender here");
         let bar = progress_bar(contenders.len() * workloads.iter().map(|(_, method)| method.rounds as usize).sum::<usize>());
-        let line = format!("{} bench {line}{}", project::invocation(), self.arguments());
+        let line = format!("{} bench {line}{}", project::name(), self.arguments());
         let (notes, source) = ([vec![line], notes].concat(), project::source(sh, &registry.library()));
         let (of_machine, of_source, of_notes) = (machine.clone(), source.clone(), notes.clone());
         let of_registry = registry.clone();

@@ -19,10 +19,13 @@ pub(crate) fn generated(by: &str, nvrtc: &Nvrtc, source: &str, unit: &Unit) -> a
     Ok(heading(by, source, unit) + &compact(&ptx))
 }
 
+/// What writes the PTX of kernels elsewhere, as its heading names it.
+pub(crate) const COMPILE: &str = "passmuster compile";
+
 /// The PTX of a kernel elsewhere: `source` is a path under `folder`.
 pub(crate) fn compiled(nvrtc: &Nvrtc, folder: &Path, source: &str) -> anyhow::Result<String> {
     let unit = Unit::read(folder, source, &[], Vec::new())?;
-    generated("passmuster compile", nvrtc, source, &unit)
+    generated(COMPILE, nvrtc, source, &unit)
 }
 
 /// The PTX of a source that includes files of other projects, which are `parts` (path and text) or else looked for in `include`, in this order: `source` is a

@@ -39,6 +39,15 @@ pub(crate) struct Unit {
     pub(crate) target: String,
 }
 
+/// Where the files of a unit lie.
+#[derive(Clone, Copy)]
+pub(crate) struct Origin<'a> {
+    /// The folder under which the source has its path.
+    pub(crate) root: &'a Path,
+    /// The folder of passmuster's own headers; none for those of this binary.
+    pub(crate) headers: Option<&'a Path>,
+}
+
 /// A text to be put in another's place in one file.
 pub(crate) struct Edit<'a> {
     /// Path under the root.
@@ -55,8 +64,16 @@ impl Unit {
     /// # Errors
     /// A file that cannot be read; an edit of a file that is not part of the unit, or whose text is not there exactly once.
     pub(crate) fn read(root: &Path, source: &str, edits: &[Edit<'_>], defines: Vec<String>) -> anyhow::Result<Unit> {
+        Unit::read_with(Origin { root, headers: None }, source, edits, defines)
+    }
+
+    /// The same, of files that lie there.
+    ///
+    /// # Errors
+    /// As [`Unit::read`].
+    pub(crate) fn read_with(origin: Origin<'_>, source: &str, edits: &[Edit<'_>], defines: Vec<String>) -> anyhow::Result<Unit> {
         let mut files = BTreeMap::new();
-        collect(root, source, edits, &mut files)?;
+        collect(origin, source, edits, &mut files)?;
         for edit in edits {
             if !files.contains_key(edit.file) {
                 let names: Vec<&str> = files.keys().map(String::as_str).collect();
@@ -80,18 +97,23 @@ impl Unit {
     }
 }
 
-/// A file under the root; of passmuster's own headers, which go by `passmuster/NAME` elsewhere, the one that this binary has.
-fn read(root: &Path, file: &str) -> anyhow::Result<String> {
-    let own = file.strip_prefix(OWN_HEADERS).and_then(|name| HEADERS.iter().find(|(known, _)| *known == name));
-    match own {
-        Some((_, text)) if !root.join(file).exists() => Ok((*text).to_owned()),
-        _ => fs::read_to_string(root.join(file)).with_context(|| format!("cannot read {file}")),
+/// A file under the root; of passmuster's own headers, which go by `passmuster/NAME` elsewhere, the one of the tree or of this binary.
+fn read(Origin { root, headers }: Origin<'_>, file: &str) -> anyhow::Result<String> {
+    let text = |path: &Path| fs::read_to_string(path).with_context(|| format!("cannot read {file}"));
+    let own = file.strip_prefix(OWN_HEADERS).filter(|_| !root.join(file).exists());
+    match (own, headers) {
+        (Some(name), Some(folder)) => text(&folder.join(name)),
+        (Some(name), None) => {
+            let embedded = HEADERS.iter().find(|(known, _)| *known == name);
+            embedded.map_or_else(|| text(&root.join(file)), |(_, own)| Ok((*own).to_owned()))
+        }
+        (None, _) => text(&root.join(file)),
     }
 }
 
 /// Adds `file` and all that it includes to `files`, edited, and with the headers called by their paths under the root.
-fn collect(root: &Path, file: &str, edits: &[Edit<'_>], files: &mut BTreeMap<String, String>) -> anyhow::Result<()> {
-    let mut source = read(root, file)?;
+fn collect(origin: Origin<'_>, file: &str, edits: &[Edit<'_>], files: &mut BTreeMap<String, String>) -> anyhow::Result<()> {
+    let mut source = read(origin, file)?;
     for edit in edits.iter().filter(|edit| edit.file == file) {
         match source.matches(edit.find).count() {
             1 => source = source.replacen(edit.find, edit.replace, 1),
@@ -116,7 +138,7 @@ fn collect(root: &Path, file: &str, edits: &[Edit<'_>], files: &mut BTreeMap<Str
     files.insert(file.to_owned(), text);
     for header in headers {
         if !files.contains_key(&header) {
-            collect(root, &header, edits, files).with_context(|| format!("included by {file}"))?;
+            collect(origin, &header, edits, files).with_context(|| format!("included by {file}"))?;
         }
     }
     Ok(())

@@ -21,7 +21,7 @@ use anyhow::bail;
 use passmuster_bootstrap::{Bootstrap, Rank};
 use passmuster_harness::{
     conformance::{
-        Case, Fault, List, Status, Verdict, coverage,
+        Case, Fault, List, Status, Verdict, causes, coverage,
         report::{Assumed, Part, Record, Selection, Summary, WaivedRace, first_note, is_not_compared, table, today},
         shrink,
         supervisor::StartError,
@@ -39,7 +39,7 @@ use xshell::Shell;
 
 use self::{
     files::Files,
-    presentation::{MOST_PLACES, UNCOUNTED, announced, announced_foreign, concluded, named_schedules, quoted, rests_on, uncounted},
+    presentation::{MOST_PLACES, UNCOUNTED, announced, announced_foreign, concluded, named_schedules, rests_on, uncounted},
     selection::Replay,
 };
 use crate::{
@@ -181,9 +181,12 @@ struct Cases {
     /// inconclusive.
     #[arg(long, value_name = "TIME", value_parser = units::duration_above_zero)]
     deadline: Option<Duration>,
-    /// How long to look for a smaller case, for each of the first three findings. 0 turns it off.
+    /// How long to look for a smaller case, for each of the first three causes of findings. 0 turns it off.
     #[arg(long, value_name = "TIME", default_value = "20s", value_parser = units::duration)]
     shrink: Duration,
+    /// Show every case that failed, in full. Without it, cases that fail of one cause are shown once: the smallest of them, and how many others there are.
+    #[arg(long, short)]
+    verbose: bool,
     /// List everything that was waived, not only the most frequent places.
     #[arg(long)]
     list_waived: bool,
@@ -305,7 +308,7 @@ impl Run {
     }
 }
 
-/// Findings for which a smaller case is looked for.
+/// Causes for which a smaller case is looked for.
 const SHRUNK_FINDINGS: usize = 3;
 
 impl Cases {
@@ -521,7 +524,7 @@ impl Cases {
         let &Run { kind, on, memory, .. } = run;
         let machine = if kind == "validate" && on == MachineKind::Cuda { " --machine cuda" } else { "" };
         let memory = memory.map(|bytes| format!(" --memory {bytes}")).unwrap_or_default();
-        let elsewhere: String = run.elsewhere.iter().map(|option| format!(" {}", quoted(option))).collect();
+        let elsewhere: String = run.elsewhere.iter().map(|option| format!(" {}", project::quoted(option))).collect();
         let Machine { device, multimem: mode, tensor_cores, profile, .. } = run.machine;
         let profile = Profile::from(profile);
         let emulated = [
@@ -588,11 +591,13 @@ impl Conformance<'_> {
         Ok((record, smaller, written))
     }
 
-    /// Smaller cases for the first findings.
+    /// Smaller cases for the first causes.
     fn smaller(&self, judge: &mut dyn Judging, verdicts: &[Verdict]) -> Smaller {
         let budget = self.asked.shrink;
-        let found = self.cases.iter().zip(verdicts).filter(|(_, verdict)| verdict.status.is_finding());
-        found.take(SHRUNK_FINDINGS).map(|(case, verdict)| (verdict.case.clone(), shrink(judge, case, verdict, budget))).collect()
+        let found = causes(verdicts.iter().filter(|verdict| verdict.status.is_finding()));
+        let case = |verdict: &Verdict| self.cases.iter().zip(verdicts).find(|(_, of)| of.case == verdict.case).map(|(case, _)| case);
+        let shown = found.iter().take(SHRUNK_FINDINGS).filter_map(|cause| Some((cause.shown, case(cause.shown)?)));
+        shown.map(|(verdict, case)| (verdict.case.clone(), shrink(judge, case, verdict, budget))).collect()
     }
 
     /// The record of all cases, with its counts and notes.
@@ -647,11 +652,12 @@ impl Conformance<'_> {
 
     /// Says what was found.
     fn tell(&self, record: &Record, smaller: &Smaller) {
-        for verdict in
-            record.cases.iter().filter(|v| v.status.is_finding() || matches!(v.status, Status::InfraError | Status::Inconclusive))
-        {
-            let smaller = smaller.iter().find(|(id, _)| *id == verdict.case).and_then(|(_, text)| text.as_deref());
-            print!("{}", verdict.explained(&self.asked.command(self.run), smaller));
+        let command = self.asked.command(self.run);
+        let shrunk = |verdict: &Verdict| smaller.iter().find(|(id, _)| *id == verdict.case).and_then(|(_, text)| text.as_deref());
+        if self.asked.verbose {
+            told(record).for_each(|verdict| print!("{}", verdict.explained(&command, None, shrunk(verdict))));
+        } else {
+            print!("{}", presentation::by_cause(&causes(told(record)), &command, shrunk));
         }
         if record.cases.iter().all(|v| v.status == Status::NotSupported)
             && let Some(first) = record.cases.first()
@@ -673,9 +679,9 @@ impl Conformance<'_> {
         }
         let verdict = concluded(&record.summary, record.seconds.unwrap_or_default());
         if github::listens() {
-            let told = |verdict: &&Verdict| verdict.status.is_finding() || verdict.status == Status::InfraError;
-            let found: Vec<_> = self.cases.iter().zip(&record.cases).filter(|(_, verdict)| told(verdict)).collect();
-            let command = self.asked.command(self.run);
+            let causes = causes(record.cases.iter().filter(|of| of.status.is_finding() || of.status == Status::InfraError));
+            let is_shown = |verdict: &Verdict| causes.iter().any(|cause| std::ptr::eq(cause.shown, verdict));
+            let found: Vec<_> = self.cases.iter().zip(&record.cases).filter(|(_, verdict)| is_shown(verdict)).collect();
             github::annotations(&self.run.registry, &command, &found, self.run.known.first().map(|known| &*known.ptx))
                 .iter()
                 .for_each(|line| print::command(line));
@@ -683,6 +689,11 @@ impl Conformance<'_> {
         }
         println!("{verdict}");
     }
+}
+
+/// The verdicts that are shown, each for itself or by cause.
+fn told(record: &Record) -> impl Iterator<Item = &Verdict> {
+    record.cases.iter().filter(|v| v.status.is_finding() || matches!(v.status, Status::InfraError | Status::Inconclusive))
 }
 
 /// Where the PTX of a module is: a file of the user's, or of this repository.

@@ -103,7 +103,7 @@ impl Described {
             format!("-DPASSMUSTER_ONLY(E)=E(b{bits},B{bits})")
         };
         let unit = unit::Unit::read(root, &source, &edits, vec![only]).with_context(|| format!("mutant {}", self.name))?;
-        Ok(Product { path: format!("fixtures/mutants/ptx/{}.ptx", self.name), source: self.path(), unit })
+        Ok(Product::ours(format!("fixtures/mutants/ptx/{}.ptx", self.name), self.path(), unit))
     }
 
     /// Whether it is a mutant of the entry that does what has no entry of its own.

@@ -285,11 +285,13 @@ fn merge(from: Source<'_>, seed: u64) -> Vec<CollectiveCase> {
             for dtype in [DType::BF16, DType::F32] {
                 let polls = from.polls_data(algorithm);
                 let most = if polls { from.modest_elements(Collective::AllReduce, [algorithm].into_iter()) } else { SWEPT_ELEMENTS };
-                for (number, count) in modest_counts(Collective::AllReduce, dtype, world, most).into_iter().enumerate() {
+                let counts = modest_counts(Collective::AllReduce, dtype, world, most);
+                let last = counts.len().saturating_sub(ALIGNED);
+                for (number, count) in counts.into_iter().enumerate() {
                     let mut case = CollectiveCase::new(Collective::AllReduce, algorithm, dtype, ReduceOp::Sum, world, count);
                     // Probes show the order of addition, which may be another where slices are cut differently.
                     case.inputs = if number % 2 == 1 { InputClass::Probe } else { InputClass::Natural };
-                    case.offset = draws("edges", &case, seed).of(&[0, 0, 1]);
+                    case.offset = if number < last { draws("edges", &case, seed).of(&[0, 0, 1]) } else { 0 };
                     case.seed = seed;
                     cases.push(case);
                 }
@@ -412,6 +414,9 @@ const MODEST_ELEMENTS: u64 = 32_000;
 
 /// The same where every rank polls the packs of all others, which takes the emulator four times as long.
 const POLLED_ELEMENTS: u64 = 8_000;
+
+/// How many of the largest counts of a sweep start at a pack: more packs than blocks have threads are under way there, and only of packs.
+const ALIGNED: usize = 2;
 
 /// The same for a sweep over all boundary counts.
 const SWEPT_ELEMENTS: u64 = 120_000;
@@ -653,7 +658,7 @@ mod tests {
     fn merge_covers_copy_engines() {
         let cases = List::Merge.cases(&REGISTRY, 0);
         let all: Vec<&CollectiveCase> = cases.iter().filter(|case| by_copy_engine(case) && case.counts.is_none()).collect();
-        assert!((700..=1000).contains(&all.len()), "{}", all.len());
+        assert!((800..=1200).contains(&all.len()), "{}", all.len());
         for (collective, _) in by_copy_engine::algorithms(Source::all(&REGISTRY)) {
             let any = |is: &dyn Fn(&CollectiveCase) -> bool| all.iter().any(|case| case.collective == collective && is(case));
             for world in (1..=8).chain([16]) {
@@ -682,7 +687,7 @@ mod tests {
         for (collective, algorithm) in others::algorithms(Source::all(&REGISTRY)) {
             let own: Vec<&CollectiveCase> =
                 cases.iter().filter(|case| (case.collective, &*case.algorithm) == (collective, algorithm)).collect();
-            assert!((250..580).contains(&own.len()), "{}", own.len());
+            assert!((250..700).contains(&own.len()), "{}", own.len());
             let any = |is: &dyn Fn(&CollectiveCase) -> bool| own.iter().any(|case| is(case));
             for dtype in DType::COMMON {
                 for inputs in InputClass::ALL {

@@ -16,7 +16,7 @@
 //!
 //! [[untouched]]
 //! module = "all_gather/ll"
-//! instructions = 12             # at most so many of its PTX that no case executes; none of a module without an entry
+//! instructions = 12             # the most of its PTX that no case executes; 0 for a module without an entry
 //! ```
 //!
 //! What is untouched is looked at where coverage was asked for (`--coverage`), and then every module of the run needs an entry, or has all of its code executed.

@@ -3,6 +3,7 @@
 //! This layer sees machines through [`passmuster_plan::machine::Machine`] only.
 
 mod case;
+mod causes;
 #[cfg(test)]
 mod census;
 mod collective_case;
@@ -19,6 +20,7 @@ pub mod manifest;
 pub mod mutants;
 mod oracle;
 pub mod order;
+mod pattern;
 #[cfg(test)]
 mod planted_machine;
 pub mod process;
@@ -38,6 +40,7 @@ pub mod waivers;
 pub mod worker;
 
 pub use case::Case;
+pub use causes::{Cause, causes};
 pub use collective_case::{CallSpec, CaseError, CaseId, CollectiveCase, Fault, Field, Graph, Item, Moment, Skew};
 pub use compare::{Difference, ElementPos, Mismatch, Relation, Sample, Shown, compare, ranks_disagree, relation_broken};
 pub use diagnosis::Diagnosis;

@@ -1,9 +1,10 @@
 //! Verdicts: what became of a case.
 
-use std::fmt;
+use std::{collections::HashMap, fmt};
 
 use serde::{Deserialize, Serialize, Serializer};
 
+use super::pattern::pattern;
 use passmuster_plan::machine::{Blamed, MachineError, Waived};
 
 /// What became of a case. The order is by severity: the worst of several is their maximum.
@@ -134,6 +135,9 @@ pub struct Finding {
     pub case: Option<String>,
 }
 
+/// The most findings of a verdict that are shown.
+const MOST_FINDINGS: usize = 4;
+
 /// What became of one case.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Verdict {
@@ -186,6 +190,21 @@ pub(super) fn tenths(number: f64) -> f64 {
     (number * 10.0).round() / 10.0
 }
 
+/// Findings of a verdict that say the same but for ranks, threads, addresses and numbers: the first of each, and how many more there are.
+fn alike(findings: &[Finding]) -> Vec<(&Finding, usize)> {
+    let mut all: Vec<(&Finding, usize)> = Vec::new();
+    let mut known: HashMap<(&str, String), usize> = HashMap::new();
+    for finding in findings {
+        let at = *known.entry((&finding.property, pattern(&finding.summary))).or_insert_with(|| {
+            all.push((finding, 0));
+            all.len() - 1
+        });
+        all[at].1 += 1;
+    }
+    all.iter_mut().for_each(|(_, times)| *times -= 1);
+    all
+}
+
 impl Verdict {
     /// A verdict without checks: the case was not supported, not run, hung or crashed.
     pub fn without_checks(case: impl Into<String>, status: Status, reason: impl Into<String>) -> Verdict {
@@ -216,22 +235,28 @@ impl Verdict {
         self.came_to.unwrap_or(self.status) == Status::Inconclusive
     }
 
-    /// What was found, for people: up to four findings with their details, the smaller case that fails too, and what to type to see it again. `command`
-    /// is what is typed before `--replay`.
-    pub fn explained(&self, command: &str, smaller: Option<&str>) -> String {
+    /// What was found, for people: up to four findings with their details, each once that differs from others by ranks, addresses and numbers alone, in what
+    /// other cases, the smaller case that fails too, and what to type to see it again. `command` is what is typed before `--replay`.
+    pub fn explained(&self, command: &str, also: Option<&str>, smaller: Option<&str>) -> String {
         let mut text = format!("{} {}\n", self.status.name().to_uppercase(), self.case);
         if self.findings.is_empty() {
             text += &format!("  {}\n", self.reason);
         }
-        for finding in self.findings.iter().take(4) {
+        let told = alike(&self.findings);
+        for (finding, more) in told.iter().take(MOST_FINDINGS) {
             let call = finding.call.map(|call| format!(" call {call}")).unwrap_or_default();
-            text += &format!("  {}{call}: {}\n", finding.property, finding.summary);
+            let more = if *more > 0 { format!(" (and {more} alike)") } else { String::new() };
+            text += &format!("  {}{call}: {}{more}\n", finding.property, finding.summary);
             for line in finding.details.lines() {
                 text += &format!("    {line}\n");
             }
         }
-        if self.findings.len() > 4 {
-            text += &format!("  and {} more findings\n", self.findings.len() - 4);
+        if told.len() > MOST_FINDINGS {
+            let more: usize = told[MOST_FINDINGS..].iter().map(|(_, more)| 1 + more).sum();
+            text += &format!("  and {more} more findings\n");
+        }
+        if let Some(also) = also {
+            text += &format!("  {also}\n");
         }
         if let Some(smaller) = smaller {
             text += &format!("  shrunk to  {smaller}\n");
@@ -244,5 +269,29 @@ impl Verdict {
     pub fn repro(&self, command: &str) -> String {
         let schedule = self.schedule.as_ref().map(|schedule| format!("@{schedule}")).unwrap_or_default();
         format!("{command} --replay '{}{schedule}'", self.case)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// If this fails, a race that many threads show is printed once for each of them.
+    #[test]
+    fn findings_that_say_the_same_are_told_once() {
+        let race = "race, read after write: rank 1 output.0+16..32, by rank 0, block 0 warp 0 lane 0, Store (weak) at PTX 157:1";
+        let findings = [race, &race.replace("lane 0", "lane 3"), "other"].map(|summary| Finding {
+            property: "races".into(),
+            summary: summary.into(),
+            ..Finding::default()
+        });
+        assert_eq!(
+            alike(&findings).iter().map(|(finding, more)| (&*finding.summary, *more)).collect::<Vec<_>>(),
+            [(race, 1), ("other", 0)]
+        );
+        let mut verdict = Verdict::without_checks("all_reduce/push:f32,sum:w=2:n=8", Status::Fail, "");
+        verdict.findings = findings.into();
+        let text = verdict.explained("validate", Some("also in 3 cases"), None);
+        assert!(text.contains(&format!("  races: {race} (and 1 alike)\n  races: other\n  also in 3 cases\n")), "{text}");
     }
 }

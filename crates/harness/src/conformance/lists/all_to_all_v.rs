@@ -35,6 +35,7 @@ fn cases(from: Source<'_>, dtypes: &[DType], worlds: &[u32], peered: bool, wante
     let engines = from.contenders_by_copy_engine(COLLECTIVE);
     let kernels: Vec<&str> = algorithms(from).into_iter().filter(|name| !engines.contains(name)).collect();
     let sequences = engines.into_iter().flat_map(|engine| sequences::by_copy_engine(from, (COLLECTIVE, engine), &kernels, wanted, seed));
+    let sequences = sequences.chain(sequences::among(from, COLLECTIVE, kernels.clone(), wanted, seed));
     cases.extend(sequences.map(|case| CollectiveCase { counts: Some(case.seed), ..case }));
     cases
 }
@@ -59,7 +60,7 @@ mod tests {
     fn every_width_meets_every_world_and_parts_of_no_elements() {
         let from = Source::all(&REGISTRY);
         let cases = merge(from, 0);
-        assert!((100..=170).contains(&cases.len()), "{}", cases.len());
+        assert!((100..=230).contains(&cases.len()), "{}", cases.len());
         let any = |is: &dyn Fn(&CollectiveCase) -> bool| cases.iter().any(is);
         for algorithm in algorithms(from) {
             for world in (1..=8).chain([LARGEST_WORLD]) {

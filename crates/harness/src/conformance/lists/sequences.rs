@@ -30,7 +30,7 @@ pub(super) struct Sequences<'a> {
     pub largest: u32,
     /// Sequences of each cast and type.
     pub of_each: u32,
-    /// One in so many of them.
+    /// One in `one_in` of them.
     pub one_in: u64,
 }
 
@@ -43,7 +43,18 @@ impl<'a> Sequences<'a> {
 
 /// Sequences of a collective's calls whose kernels synchronise.
 pub(super) fn sequences(from: Source<'_>, collective: Collective, wanted: Sequences<'_>, seed: u64) -> Vec<CollectiveCase> {
-    let of = casts(from.contenders(collective), wanted.largest);
+    among(from, collective, from.contenders(collective), wanted, seed)
+}
+
+/// The same of some of them.
+pub(super) fn among(
+    from: Source<'_>,
+    collective: Collective,
+    algorithms: Vec<&str>,
+    wanted: Sequences<'_>,
+    seed: u64,
+) -> Vec<CollectiveCase> {
+    let of = casts(algorithms, wanted.largest);
     drawn(from, collective, of, from.common_dtypes(), collective.common_operators(), wanted, seed)
 }
 

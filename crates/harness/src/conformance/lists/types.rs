@@ -39,6 +39,7 @@ fn classes(dtype: DType, op: ReduceOp) -> [InputClass; 4] {
     }
 }
 
+/// One in `every` combinations, at one of these worlds; with peers, every second time.
 fn cases(from: Source<'_>, role: &str, every: u64, worlds: &[u32], peered: bool, seed: u64) -> Vec<CollectiveCase> {
     let mut cases = Vec::new();
     for (collective, algorithm, dtype, op) in all(from) {
@@ -60,11 +61,22 @@ pub(super) fn smoke(from: Source<'_>, seed: u64) -> Vec<CollectiveCase> {
     cases(from, "kinds, smoke", 15, &[2, 3, 4, 8, 1], false, seed)
 }
 
-/// One case of each combination, and those of [`overflowing`].
+/// Two cases of each combination, one among few ranks and without a peer, and those of [`overflowing`].
 pub(super) fn merge(from: Source<'_>, seed: u64) -> Vec<CollectiveCase> {
     let mut cases = cases(from, "kinds", 1, &[1, 2, 3, 4, 5, 6, 7, 8, LARGEST_WORLD], true, seed);
+    cases.extend(few(from, seed));
     cases.extend(overflowing(from, seed));
     cases
+}
+
+/// Each combination among two to four ranks, with inputs of all signs and sizes, of more than one tile: what treats a type as another shows there.
+fn few(from: Source<'_>, seed: u64) -> Vec<CollectiveCase> {
+    let case = |(collective, algorithm, dtype, op): (Collective, &str, DType, ReduceOp)| {
+        let turn = turn_of(collective, algorithm) + dtype as usize + op as usize;
+        let inputs = [InputClass::Natural, InputClass::Special][turn % 2];
+        modest(from, "few ranks", (collective, algorithm), (dtype, op), 2 + turn as u32 % 3, inputs, seed).0
+    };
+    all(from).into_iter().map(case).collect()
 }
 
 /// 8-bit floats of special values on a few ranks, enough for some of their sums and means to overflow: what does saturates, and other inputs do not come
@@ -94,7 +106,7 @@ mod tests {
     fn every_type_and_operator_meets_every_algorithm_world_and_class() {
         let from = Source::all(&REGISTRY);
         let cases = merge(from, 0);
-        assert!((400..=850).contains(&cases.len()), "{}", cases.len());
+        assert!((900..=1700).contains(&cases.len()), "{}", cases.len());
         let any = |is: &dyn Fn(&CollectiveCase) -> bool| cases.iter().any(is);
         for (collective, algorithm, dtype, op) in all(from) {
             assert!(
