@@ -6,7 +6,7 @@ use anyhow::{Context, bail};
 use passmuster_harness::conformance::report::packed;
 
 /// The largest record, in bytes: fifty times the largest that there is.
-pub(crate) const MOST_RECORD: u64 = 512 << 20;
+const MOST_RECORD: u64 = 512 << 20;
 
 /// The largest manifest, recipe or description that a person writes, in bytes.
 pub(crate) const MOST_TOML: u64 = 4 << 20;
@@ -21,13 +21,25 @@ pub(crate) fn text(path: &Path, most: u64) -> anyhow::Result<String> {
         .map_err(|error| anyhow::anyhow!("{name} is no text: byte {} is not UTF-8", error.utf8_error().valid_up_to()))
 }
 
-/// Reads a file of at most `most` bytes; one whose name ends in `.gz` is unpacked. `FILE.gz` stands in for a file that is not there.
+/// Reads a record; one whose name ends in `.gz` is unpacked, and `FILE.gz` stands in for a file that is not there.
+///
+/// # Errors
+/// As [`text`], and what cannot be unpacked.
+pub(crate) fn record(path: &Path) -> anyhow::Result<String> {
+    let instead = packed::beside(path);
+    let path = if path.exists() || !instead.exists() { path } else { &instead };
+    if !packed::is_packed(path) {
+        return text(path, MOST_RECORD);
+    }
+    let unpacked = packed::unpack(&bytes(path, MOST_RECORD)?, MOST_RECORD).with_context(|| format!("cannot unpack {}", path.display()))?;
+    String::from_utf8(unpacked).with_context(|| format!("{} is no text", path.display()))
+}
+
+/// Reads a file of at most `most` bytes.
 ///
 /// # Errors
 /// As [`text`].
 pub(crate) fn bytes(path: &Path, most: u64) -> anyhow::Result<Vec<u8>> {
-    let instead = packed::beside(path);
-    let path = if path.exists() || !instead.exists() { path } else { &instead };
     let name = path.display();
     // Before it is opened: opening a pipe blocks until something writes to it.
     let there = fs::metadata(path).with_context(|| format!("cannot open {name}"))?;
@@ -42,9 +54,6 @@ pub(crate) fn bytes(path: &Path, most: u64) -> anyhow::Result<Vec<u8>> {
     file.take(most + 1).read_to_end(&mut bytes).with_context(|| format!("cannot read {name}"))?;
     if bytes.len() as u64 > most {
         bail!("{name} is larger than the {most} bytes that are allowed");
-    }
-    if packed::is_packed(path) {
-        return packed::unpack(&bytes, most).with_context(|| format!("cannot unpack {name}"));
     }
     Ok(bytes)
 }
@@ -69,5 +78,21 @@ mod tests {
         fs::write(&large, [b'a', 0xff]).unwrap();
         assert!(text(&large, 9).unwrap_err().to_string().contains("is no text: byte 1 is not UTF-8"));
         fs::remove_file(large).unwrap();
+    }
+
+    /// If this fails, a packed record cannot be read by its name, or a kernel that is not there is taken from a packed file.
+    #[test]
+    fn records_alone_are_unpacked() {
+        let plain = env::temp_dir().join(format!("passmuster-record-{}.json", std::process::id()));
+        let packed = packed::beside(&plain);
+        fs::write(&packed, packed::pack("{}")).unwrap();
+        assert_eq!([record(&plain).unwrap(), record(&packed).unwrap()], ["{}", "{}"]);
+        assert!(text(&plain, 9).unwrap_err().to_string().starts_with("cannot open "));
+        fs::write(&packed, "{}").unwrap();
+        assert!(record(&plain).unwrap_err().to_string().starts_with("cannot unpack "));
+        fs::write(&plain, "[]").unwrap();
+        assert_eq!(record(&plain).unwrap(), "[]");
+        fs::remove_file(plain).unwrap();
+        fs::remove_file(packed).unwrap();
     }
 }

@@ -419,7 +419,7 @@ impl Exhibit {
 
 /// A record of the museum on GPUs.
 fn recorded(path: &Path) -> anyhow::Result<BTreeMap<String, Outcome>> {
-    let text = input::text(path, input::MOST_RECORD)?;
+    let text = input::record(path)?;
     let record: Record<Outcome> = serde_json::from_str(&text).with_context(|| format!("{} is no record of museum", path.display()))?;
     ensure!(record.kind == "museum" && record.machine.kind == "cuda", "{} is no record of `museum --machine cuda`", path.display());
     Ok(record.cases.into_iter().map(|outcome| (outcome.entry.clone(), outcome)).collect())

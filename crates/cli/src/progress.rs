@@ -11,6 +11,7 @@ use std::{
 };
 
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+use passmuster_harness::conformance::counted;
 
 /// After how long a run whose progress is no bar on a terminal says how far it is.
 const NOW_AND_THEN: Duration = Duration::from_secs(30);
@@ -32,11 +33,7 @@ pub(crate) struct Progress<'c> {
 
 /// How many findings there are so far, if any.
 pub(crate) fn findings(number: usize) -> String {
-    match number {
-        0 => String::new(),
-        1 => "1 finding".into(),
-        more => format!("{more} findings"),
-    }
+    if number == 0 { String::new() } else { counted(number, "finding") }
 }
 
 impl<'c> Progress<'c> {

@@ -169,7 +169,7 @@ fn committed(root: &Path) -> anyhow::Result<Vec<PathBuf>> {
 }
 
 fn read(path: &Path) -> anyhow::Result<Value> {
-    let text = input::text(path, input::MOST_RECORD)?;
+    let text = input::record(path)?;
     serde_json::from_str(&text).with_context(|| format!("{} is no record", path.display()))
 }
 

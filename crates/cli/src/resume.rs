@@ -24,7 +24,7 @@ pub(crate) struct Resumed<C> {
 /// Where it cannot be read, or is none.
 pub(crate) fn read<C: RecordCase + DeserializeOwned>(path: &Path) -> anyhow::Result<Record<C>> {
     let name = path.display();
-    let text = input::text(path, input::MOST_RECORD)?;
+    let text = input::record(path)?;
     serde_json::from_str(&text).with_context(|| format!("{name} is no record of cases"))
 }
 

@@ -257,7 +257,7 @@ pub(super) enum AnyRecord {
 /// # Errors
 /// Where it cannot be read, is none, or is of another command.
 pub(super) fn read_any(path: &Path) -> anyhow::Result<AnyRecord> {
-    let text = input::text(path, input::MOST_RECORD)?;
+    let text = input::record(path)?;
     let name = path.display();
     let kind = kind_of(&text).with_context(|| format!("{name} is no record"))?;
     Ok(match kind.as_str() {

@@ -4,7 +4,7 @@ use std::{collections::BTreeMap, thread, time::Duration};
 
 use passmuster_harness::{
     conformance::{
-        Case, Cause, Status, Verdict,
+        Case, Cause, Status, Verdict, counted,
         report::{Assumed, Record, Summary},
     },
     emulator::Interleaving,
@@ -110,11 +110,6 @@ pub(super) fn rests_on(record: &Record, most: usize) -> Vec<String> {
     lines
 }
 
-/// `1 case`, `2 cases`.
-fn counted(number: usize, what: &str) -> String {
-    format!("{number} {what}{}", if number == 1 { "" } else { "s" })
-}
-
 /// What a case takes of one core on the emulator under one schedule, and on GPUs: near the means of the merge list's records. On the emulator it was 54 ms on
 /// one machine of two cores and three times that on another.
 const ON_EMULATOR: Duration = Duration::from_millis(95);
@@ -214,7 +209,7 @@ mod tests {
     use std::path::Path;
 
     use passmuster_harness::conformance::{
-        Verdict,
+        Finding, causes,
         report::{Source, packed},
     };
     use passmuster_plan::machine::MachineInfo;
@@ -257,6 +252,31 @@ mod tests {
         assert!(cases.iter().all(|case| large_elements(std::slice::from_ref(case)) > 0));
         let each = taken * 1e-3 / large_elements(&cases) as f64;
         assert!((0.6..1.67).contains(&(each / OF_A_LARGE_ELEMENT)), "{each} s an element");
+    }
+
+    /// If this fails, many causes or a long one fill more than a page, or what is left out goes unnoticed.
+    #[test]
+    fn causes_fit_on_a_page() {
+        let verdict = |number: usize, lines: usize| {
+            let finding = Finding {
+                property: "reference".into(),
+                summary: format!("{} wrong", ["a", "b", "c", "d", "e", "f", "g", "h", "i"][number]),
+                details: "details\n".repeat(lines),
+                ..Finding::default()
+            };
+            let mut verdict = Verdict::without_checks(format!("all_reduce/push:f32,sum:w=2:n={number}"), Status::Fail, "");
+            verdict.findings = vec![finding];
+            verdict
+        };
+        let long = [verdict(0, 100)];
+        let text = by_cause(&causes(&long), "validate", |_| None);
+        assert_eq!(text.lines().count(), MOST_LINES, "{text}");
+        assert!(text.contains(" more lines: --verbose shows them\n") && text.contains("  repro      validate --replay "), "{text}");
+        let many: Vec<Verdict> = (0..9).map(|number| verdict(number, 9)).collect();
+        let text = by_cause(&causes(&many), "validate", |_| None);
+        assert!(text.lines().count() <= MOST_LINES + MOST_NAMED + 2, "{text}");
+        assert_eq!((text.matches("  repro ").count(), text.matches("FAIL ").count()), (2, 2 + MOST_NAMED), "{text}");
+        assert!(text.contains("and 2 more causes: --verbose shows every case\n"), "{text}");
     }
 
     /// If this fails, a run passes and does not say that it does so by assumption, or does not say of which lines.

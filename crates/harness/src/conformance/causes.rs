@@ -5,7 +5,7 @@
 
 use std::collections::{BTreeMap, HashMap};
 
-use super::{Case, CaseId, Finding, Verdict, pattern::pattern};
+use super::{Case, CaseId, Verdict, pattern::pattern, verdict::counted};
 
 /// Cases that fail of one cause.
 #[derive(Clone, Debug, PartialEq)]
@@ -52,14 +52,18 @@ fn size(id: &str) -> (u64, u32, usize) {
     id.parse::<Case>().map_or((u64::MAX, u32::MAX, id.len()), |case| (case.elements_of_calls(), case.world(), id.len()))
 }
 
-/// What is the same of all cases that fail as this one.
+/// What is the same of all cases that fail as this one: of a text with places, each part that has one. Of a hang these are the waits, of which another case has
+/// some.
 fn keys(verdict: &Verdict) -> Vec<String> {
-    let of = |finding: &Finding| format!("{} {}: {}", verdict.status, finding.property, pattern(&finding.summary));
-    let mut keys: Vec<String> = verdict.findings.iter().map(of).collect();
-    if keys.is_empty() {
-        keys.push(format!("{}: {}", verdict.status, pattern(&verdict.reason)));
+    let of = |property: &str, text: &str| -> Vec<String> {
+        let places = text.split("; ").filter(|part| part.contains(" at PTX "));
+        let parts: Vec<&str> = if text.contains(" at PTX ") { places.collect() } else { vec![text] };
+        parts.into_iter().map(|part| format!("{} {property}: {}", verdict.status, pattern(part))).collect()
+    };
+    if verdict.findings.is_empty() {
+        return of("", &verdict.reason);
     }
-    keys
+    verdict.findings.iter().flat_map(|finding| of(&finding.property, &finding.summary)).collect()
 }
 
 impl Cause<'_> {
@@ -89,8 +93,7 @@ impl Cause<'_> {
         told.extend(range("w"));
         told.extend((!dtypes.is_empty()).then(|| dtypes.join(" ")));
         told.extend(range("n"));
-        let number = self.also.len();
-        let cases = if number == 1 { "1 case".to_owned() } else { format!("{number} cases") };
+        let cases = counted(self.also.len(), "case");
         Some(if told.is_empty() { format!("also in {cases}") } else { format!("also in {cases}: {}", told.join(", ")) })
     }
 }
@@ -98,7 +101,7 @@ impl Cause<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::conformance::Status;
+    use crate::conformance::{Finding, Status};
 
     fn verdict(case: &str, findings: &[(&str, &str)]) -> Verdict {
         let mut verdict = Verdict::without_checks(case, Status::Fail, "");
@@ -151,5 +154,16 @@ mod tests {
         let found = causes(&verdicts);
         assert_eq!(found.len(), 1);
         assert_eq!(found[0].elsewhere().unwrap(), "also in 2 cases: w=4..8, f32 f16, n=16..64");
+    }
+
+    /// If this fails, each number of blocks that hang is a cause of its own.
+    #[test]
+    fn hangs_at_one_wait_are_of_one_cause() {
+        let wait =
+            |rank: u32, line: &str| format!("rank {rank} stream 0 `f` block 0 warp 0 polls rank {rank} flags+0 at PTX {line} (k.py:39)");
+        let hang = |waits: &[String]| format!("hang after 2 ms: deadlock; ranks [0] did not finish; {}", waits.join("; "));
+        let (both, one, other) = (hang(&[wait(0, "9:2"), wait(1, "12:8")]), hang(&[wait(1, "9:2")]), hang(&[wait(0, "30:1")]));
+        let verdicts = [both, one, other].map(|text| verdict("broadcast/push:f32,copy:w=2:n=8", &[("finishes", &text)]));
+        assert_eq!(causes(&verdicts).iter().map(|cause| cause.also.len()).collect::<Vec<_>>(), [1, 0]);
     }
 }

@@ -184,9 +184,9 @@ impl<'r> Source<'r> {
     }
 
     /// Up to how many elements of all ranks together a case of these algorithms is modest.
-    fn modest_elements<'n>(self, collective: Collective, mut algorithms: impl Iterator<Item = &'n str>) -> u64 {
+    fn modest_elements<'n>(self, collective: Collective, algorithms: impl IntoIterator<Item = &'n str>) -> u64 {
         let sends_packs = |name| self.registry.find(collective, name).is_ok_and(|of| of.protocol() == Protocol::Packs);
-        if algorithms.any(sends_packs) { POLLED_ELEMENTS } else { MODEST_ELEMENTS }
+        if algorithms.into_iter().any(sends_packs) { POLLED_ELEMENTS } else { MODEST_ELEMENTS }
     }
 
     /// Whether ranks poll all the data of every peer: of those, large calls differ from modest ones in time only.
@@ -284,7 +284,7 @@ fn merge(from: Source<'_>, seed: u64) -> Vec<CollectiveCase> {
         for world in 1..=8 {
             for dtype in [DType::BF16, DType::F32] {
                 let polls = from.polls_data(algorithm);
-                let most = if polls { from.modest_elements(Collective::AllReduce, [algorithm].into_iter()) } else { SWEPT_ELEMENTS };
+                let most = if polls { from.modest_elements(Collective::AllReduce, [algorithm]) } else { SWEPT_ELEMENTS };
                 let counts = modest_counts(Collective::AllReduce, dtype, world, most);
                 let last = counts.len().saturating_sub(ALIGNED);
                 for (number, count) in counts.into_iter().enumerate() {
@@ -430,7 +430,7 @@ const MODERATE_ELEMENTS: u64 = 60_000;
 /// Boundary counts of an all-reduce of which all ranks together have a moderate number of elements.
 fn moderate_counts(from: Source<'_>, algorithm: &str, dtype: DType, world: u32) -> Vec<u64> {
     let polls = from.polls_data(algorithm);
-    let most = if polls { from.modest_elements(Collective::AllReduce, [algorithm].into_iter()) } else { MODERATE_ELEMENTS };
+    let most = if polls { from.modest_elements(Collective::AllReduce, [algorithm]) } else { MODERATE_ELEMENTS };
     modest_counts(Collective::AllReduce, dtype, world, most)
 }
 
@@ -453,7 +453,7 @@ fn modest(
 ) -> (CollectiveCase, Choice) {
     let mut case = CollectiveCase { inputs, ..CollectiveCase::new(collective, algorithm, dtype, op, world, 0) };
     let mut choice = draws(role, &case, seed);
-    case.count = choice.of(&modest_counts(collective, dtype, world, from.modest_elements(collective, [algorithm].into_iter())));
+    case.count = choice.of(&modest_counts(collective, dtype, world, from.modest_elements(collective, [algorithm])));
     case.seed = seed.wrapping_add(choice.draw() % 0xffff);
     vary(from, &mut case, &mut choice);
     (case, choice)

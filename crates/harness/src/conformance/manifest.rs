@@ -252,14 +252,19 @@ pub enum RunsOn<'m> {
     Gpus(usize),
 }
 
+/// The cases of a list that must pass where it runs.
+pub fn required(registry: &Registry, list: List, place: RunsOn<'_>) -> Vec<Case> {
+    let waived: Vec<Query> = waivers::built_in().iter().filter_map(|waiver| Query::new(&waiver.query).ok()).collect();
+    list.all_cases(registry, 0).into_iter().filter(|case| place.runs(registry, case, &waived)).collect()
+}
+
 /// The manifest of a list: for each algorithm as many cases as must pass where the list runs, also by world size. What depends on more than the number of
 /// GPUs is not required: multicast, NCCL's own decision for or against its symmetric kernels, what is waived, and products whose ranks share a GPU.
 ///
 /// `coverage` is what a run of the list executed: no later one may execute less.
 pub fn of_list(registry: &Registry, list: List, place: RunsOn<'_>, coverage: &[ModuleCoverage]) -> String {
     let mut algorithms: BTreeMap<String, BTreeMap<u32, usize>> = BTreeMap::new();
-    let waived: Vec<Query> = waivers::built_in().iter().filter_map(|waiver| Query::new(&waiver.query).ok()).collect();
-    for case in list.all_cases(registry, 0).into_iter().filter(|case| place.runs(registry, case, &waived)) {
+    for case in required(registry, list, place) {
         let [of, algorithm, ..] = case.head();
         *algorithms.entry(format!("{of}/{algorithm}")).or_default().entry(case.world()).or_default() += 1;
     }

@@ -49,4 +49,4 @@ pub use lists::List;
 pub use oracle::{Expected, Oracle, Rule, oracle};
 pub use products::{Numbers, ProductCase};
 pub use query::Query;
-pub use verdict::{Finding, Place, Status, Verdict};
+pub use verdict::{Finding, Place, Status, Verdict, counted};

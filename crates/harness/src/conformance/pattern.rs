@@ -9,7 +9,7 @@ pub(super) fn pattern(text: &str) -> String {
         None => text,
     };
     let mut pattern = String::new();
-    let mut words = text.split(' ').peekable();
+    let mut words = text.split(' ');
     while let Some(word) = words.next() {
         let is_place = word == "PTX" || is_of_source(word);
         let plain = if is_place { word.to_owned() } else { without_numbers(&of_any_kind(word)) };

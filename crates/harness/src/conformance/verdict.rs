@@ -135,6 +135,11 @@ pub struct Finding {
     pub case: Option<String>,
 }
 
+/// `1 case`, `2 cases`.
+pub fn counted(number: usize, what: &str) -> String {
+    format!("{number} {what}{}", if number == 1 { "" } else { "s" })
+}
+
 /// The most findings of a verdict that are shown.
 const MOST_FINDINGS: usize = 4;
 
