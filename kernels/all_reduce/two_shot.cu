@@ -13,6 +13,11 @@
 //
 // In place is sound without a copy: only the slice's owner reads it (on any rank) and only the owner writes it, each thread its own
 // elements, after it has read them from all ranks.
+//
+// Launches may be programmatic: `griddepcontrol.wait` comes before the first access to memory. The start barrier behind it is relaxed: that peers see what the stream did before is
+// the assumption `dependency` of profile hopper (docs/emulator/races.md).
+//
+// target: compute_90
 #include "../common/reduce.cuh"
 #include "../common/signals.cuh"
 #include "../common/slices.cuh"
@@ -21,29 +26,33 @@ template <typename T, typename Op>
 __device__ __forceinline__ void two_shot(const Peers& input, const Peers& output, u64 count, u32 average, Ranks owners, Ranks receivers,
                                          const Sync& sync) {
     using Stored = typename T::Stored;
-    u32 epoch = start_barrier(sync);
-
     u64 thread = (u64)blockIdx.x * blockDim.x + threadIdx.x;
     u64 threads = (u64)gridDim.x * blockDim.x;
     Split part = split<T>(input.address[sync.rank], output.address[sync.rank], count);
     u64 packs_at = part.head * sizeof(Stored);
+    u64 edge = part.head + part.tail;
     u32 own = place(owners, sync.rank, sync.world);
     // Either all of them or one: they do not go round.
     u32 receivers_end = receivers.first + receivers.count;
-    u64 packs_end = slice_begin(part.packs, own + 1, owners.count);
-    for (u64 i = slice_begin(part.packs, own, owners.count) + thread; i < packs_end; i += threads) {
+    u64 packs_begin = slice_begin(part.packs, own, owners.count), packs_end = slice_begin(part.packs, own + 1, owners.count);
+    u64 edge_begin = slice_begin(edge, own, owners.count), edge_end = slice_begin(edge, own + 1, owners.count);
+    // What the owners will ask for. A line a thread is all of a message that is small enough to gain by it.
+    if (thread * CACHE_LINE < count * sizeof(Stored)) prefetch(input.address[sync.rank] + thread * CACHE_LINE);
+    asm volatile("griddepcontrol.wait;" : : : "memory");
+    u32 epoch = start_barrier(sync);
+
+    for (u64 i = packs_begin + thread; i < packs_end; i += threads) {
         u64 offset = packs_at + i * sizeof(Pack);
         Pack sum = reduce_pack<T, Op>(input, offset, sync.world, average);
         for (u32 peer = receivers.first; peer < receivers_end; peer++) store_pack((void*)(output.address[peer] + offset), sum);
     }
-    u64 edge = part.head + part.tail;
-    u64 edge_end = slice_begin(edge, own + 1, owners.count);
-    for (u64 i = slice_begin(edge, own, owners.count) + thread; i < edge_end; i += threads) {
+    for (u64 i = edge_begin + thread; i < edge_end; i += threads) {
         u64 offset = (i < part.head ? i : i + part.packs * LANES<T>) * sizeof(Stored);
         auto sum = reduce_element<T, Op>(input, offset, sync.world, average);
         for (u32 peer = receivers.first; peer < receivers_end; peer++) store_element(output.address[peer] + offset, sum);
     }
 
+    asm volatile("griddepcontrol.launch_dependents;" : : : "memory");
     end_barrier<RELEASE_ACQUIRE>(sync, epoch);
 }
 

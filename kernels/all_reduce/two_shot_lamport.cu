@@ -60,11 +60,12 @@ __device__ __forceinline__ void store_gathered(u64 to, u32 pack, u32 count, cons
     }
 }
 
-// `sync.pads` are the pads of packs and `sync.epochs` the counts, a word for each tile of a slice.
-template <typename T, typename Op>
-__device__ __forceinline__ void two_shot_lamport(u64 input, u64 output, u32 elements, u32 average, const Lamport& pads) {
+// Among WORLD ranks, or as many as there are where that is 0. `sync.pads` are the pads of packs and `sync.epochs` the counts, a word for each tile of a slice.
+template <typename T, typename Op, u32 WORLD>
+__device__ __forceinline__ void two_shot_lamport_among(u64 input, u64 output, u32 elements, u32 average, const Lamport& pads) {
+    using Code = typename CodeOf<T, Op>::Code;
     const Sync& sync = pads.sync;
-    u32 world = sync.world, lane = threadIdx.x % TILE;
+    u32 world = WORLD ? WORLD : sync.world, lane = threadIdx.x % TILE;
     u32 first = (blockIdx.x * blockDim.x + threadIdx.x) / TILE, warps = gridDim.x * blockDim.x / TILE;
     u32 packs = packs_of<T>(elements);
     Slices slices{packs, (packs + world - 1) / world};
@@ -74,9 +75,10 @@ __device__ __forceinline__ void two_shot_lamport(u64 input, u64 output, u32 elem
     auto scattered = [&](u32 tile, u32 count) { return slot_of(tile, count & 1, lane, 2 * world); };
     auto gathered = [&](u32 tile, u32 count) { return scattered(tile, count) + (u64)world * SOURCE; };
     for (u32 tile = first; tile < tiles; tile += warps) {
-        u32 peers = rank_after(sync, 1) * slices.length + tile * TILE + lane;
-        if (peers < packs) asm volatile("prefetch.global.L2 [%0];" : : "l"(input + (u64)peers * sizeof(Pack)));
-        if (lane == 0) asm volatile("prefetch.global.L2 [%0];" : : "l"(sync.epochs + tile));
+        u32 pack = tile * TILE + lane;
+        for (u32 rank = 0; rank < world; rank++)
+            if (pack < slices.length && slices.has(rank, pack)) prefetch(input + (u64)(rank * slices.length + pack) * sizeof(Pack));
+        if (lane == 0) prefetch((u64)(sync.epochs + tile));
     }
     asm volatile("griddepcontrol.wait;" : : : "memory");
     stall<SITE_ENTER>(sync);
@@ -85,15 +87,9 @@ __device__ __forceinline__ void two_shot_lamport(u64 input, u64 output, u32 elem
     for (u32 tile = first; tile < tiles; tile += warps) {
         u32 pack = tile * TILE + lane;
         if (pack >= slices.length) continue;
-        u64 slot = scattered(tile, sync.epochs[tile] + 1) + sync.rank * SOURCE;
-#pragma unroll 1
-        for (u32 step = 1; step < world; step++) {
-            u32 peer = rank_after(sync, step);
-            if (slices.has(peer, pack))
-                send_pack(pads, peer, slot, load_elements<T>(input, peer * slices.length + pack, elements));
-            else if (lane == 0)
-                send_pack(pads, peer, slot, none);
-        }
+        send_packs<Code, PACKS_LOADED<WORLD, !HAS_OWN_ENTRY<T>>>(
+            pads, world, scattered(tile, sync.epochs[tile] + 1) + sync.rank * SOURCE, [&](u32 peer) { return slices.has(peer, pack); },
+            [&](u32 peer) { return load_elements<T>(input, peer * slices.length + pack, elements); });
     }
 #pragma unroll 1
     for (u32 tile = first; tile < tiles; tile += warps) {
@@ -103,10 +99,10 @@ __device__ __forceinline__ void two_shot_lamport(u64 input, u64 output, u32 elem
         // Where the own slice has no such pack, the first lane takes what says that tiles have come, and says so itself.
         if (!is_mine && lane != 0) continue;
         Pack own = is_mine ? load_elements<T>(input, at, elements) : none;
-        Pack sum = ReducedPack<T, Op, 0>::of(pads, world, Scatter{slices, pack}, scattered(tile, count), own, count, average);
+        Pack sum = ReducedPack<T, Op, WORLD>::of(pads, world, Scatter{slices, pack}, scattered(tile, count), own, count, average);
+        send_packs<Code, PACKS_LOADED<WORLD, true>>(
+            pads, world, gathered(tile, count) + sync.rank * SOURCE, [](u32) { return true; }, [&](u32) { return sum; });
         if (is_mine) store_elements<T>(output, at, elements, sum);
-#pragma unroll 1
-        for (u32 step = 1; step < world; step++) send_pack(pads, rank_after(sync, step), gathered(tile, count) + sync.rank * SOURCE, sum);
     }
     asm volatile("griddepcontrol.launch_dependents;" : : : "memory");
     stall<SITE_END>(sync);
@@ -114,7 +110,7 @@ __device__ __forceinline__ void two_shot_lamport(u64 input, u64 output, u32 elem
     for (u32 tile = first; tile < tiles; tile += warps) {
         u32 pack = tile * TILE + lane, count = sync.epochs[tile] + 1;
         if (pack < slices.length)
-            receive_packs<IN_FLIGHT>(pads, world, Gather{slices, pack}, gathered(tile, count), none, count, [&](u32 rank, bool, const Pack& of_rank) {
+            receive_packs<PACKS_IN_FLIGHT<WORLD>, Code>(pads, world, Gather{slices, pack}, gathered(tile, count), none, count, [&](u32 rank, bool, const Pack& of_rank) {
                 if (rank != sync.rank && slices.has(rank, pack)) store_gathered<T>(output, rank * slices.length + pack, elements, of_rank);
             });
         // All lanes have read the count.
@@ -122,6 +118,13 @@ __device__ __forceinline__ void two_shot_lamport(u64 input, u64 output, u32 elem
         if (lane == 0) sync.epochs[tile] = count;
     }
     stall<SITE_LEAVE>(sync);
+}
+
+template <typename T, typename Op>
+__device__ __forceinline__ void two_shot_lamport(u64 input, u64 output, u32 elements, u32 average, const Lamport& pads) {
+    if constexpr (HAS_OWN_ENTRY<T>)
+        if (pads.sync.world == 4) return two_shot_lamport_among<T, Op, 4>(input, output, elements, average, pads);
+    two_shot_lamport_among<T, Op, 0>(input, output, elements, average, pads);
 }
 
 // Sum with `average` != 0 divides by the world size before the rounding. At most 2^31 elements, of which lamport.rs lets through fewer.

@@ -160,7 +160,7 @@ __device__ __forceinline__ u64 special_float(const Source& s, u64 index) {
             break;
         case 12:
             // Words that kernels of packs without flags have for something else (inputs.rs).
-            if (first) return (situation >> 59 & 1 ? 0x7fffffff7fffffffull ^ (situation >> 58 & 1) * 0x100000001ull : 0xfffafffafffafffaull) >> (W * index & 31);
+            if (first) return (situation >> 59 & 1 ? 0x7fffffff7fffffffull ^ (situation >> 58 & 1) * 0x100000001ull : situation >> 58 & 1 ? ~0ull : 0xfffafffafffafffaull) >> (W * index & 31);
             break;
         case 13: return first ? ONE : second ? HALF_ULP : 0;
         case 14: return first ? ONE + 1 : second ? HALF_ULP : 0;

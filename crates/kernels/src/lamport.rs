@@ -4,19 +4,18 @@ use crate::lines::TILE;
 use passmuster_plan::{
     algorithms::{
         Algorithm, Protocol, Target,
-        kit::{MAX_BLOCKS, PACK, has_own_entry, launch, plan_name, reduction, sync_argument_of, synchronisation_with},
+        kit::{PACK, dependent, grid, has_own_entry, launch, plan_name, reduction, sync_argument_of, synchronisation_with},
     },
     collective::{Collective, DType},
     contract::Contract,
     modules::{Module, MutantCases},
-    plan::{Arg, BufferSpec, Call, Launch, Op, Plan, Role},
+    plan::{Arg, BufferSpec, Call, Op, Plan, Role},
 };
 
 /// Tiles of a chunk.
 pub(crate) const CHUNK: u64 = 8;
 
-/// Threads of a block while there are blocks to spare, and the most: the entry `any` takes the registers of fewer.
-const FEW_THREADS: u32 = 128;
+/// The most threads of a block: the entry `any` takes the registers of fewer.
 const MOST_THREADS: u32 = 1024;
 const MOST_THREADS_OF_ANY: u32 = 512;
 
@@ -117,8 +116,8 @@ impl Lamport {
         let is_any = call.op.reduces() && !has_own_entry(self.module, call.dtype, call.op);
         let most_threads = if is_any { MOST_THREADS_OF_ANY } else { MOST_THREADS };
         let grid = grid(self.bytes_of_trip(call.world(), call.slot_bytes()), target.waiting_blocks, most_threads);
-        let Op::Launch(launch) = launch(self.module, call, target, grid, args) else { unreachable!("a launch is one") };
-        Op::Launch(Launch { programmatic: self.start == Start::Dependent, ..launch })
+        let serial = launch(self.module, call, target, grid, args);
+        if self.start == Start::Dependent { dependent(serial) } else { serial }
     }
 }
 
@@ -175,33 +174,5 @@ impl Algorithm for Lamport {
             args.extend([sync_argument_of(synchronisation, rank, world), Arg::Peers(escapes.whole())]);
             vec![self.launch(call, target, args)]
         })
-    }
-}
-
-/// Blocks, and threads of each, for `bytes` bytes to each peer.
-fn grid(bytes: u64, waiting_blocks: u32, most_threads: u32) -> (u32, u32) {
-    let packs = bytes.div_ceil(PACK);
-    let most = u64::from(waiting_blocks.min(MAX_BLOCKS));
-    let mut block = FEW_THREADS;
-    while block < most_threads && packs.div_ceil(u64::from(block)) > most {
-        block *= 2;
-    }
-    (packs.div_ceil(u64::from(block)).clamp(1, most) as u32, block)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    /// If this fails, threads take packs one after the other where all could be under way at once.
-    #[test]
-    fn every_pack_has_a_thread_of_its_own_where_blocks_may_wait() {
-        for (packs, expected) in
-            [(0, (1, 128)), (1, (1, 128)), (512, (4, 128)), (16384, (128, 128)), (32768, (128, 256)), (131_072, (128, 1024))]
-        {
-            assert_eq!(grid(packs * PACK, 128, MOST_THREADS), expected, "{packs} packs");
-        }
-        assert_eq!(grid(65536 * PACK, 5, MOST_THREADS), (5, 1024));
-        assert_eq!(grid(16 << 20, MAX_BLOCKS, MOST_THREADS_OF_ANY), (MAX_BLOCKS, MOST_THREADS_OF_ANY));
     }
 }

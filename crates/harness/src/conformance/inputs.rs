@@ -471,9 +471,9 @@ impl Source {
     }
 }
 
-/// Words of 32 bits, each twice, that kernels of packs without flags have for something else: TensorRT-LLM's for a slot with nothing in it, and the two of
+/// Words of 32 bits, each twice, that kernels of packs without flags have for something else: TensorRT-LLM's for a slot with nothing in it, and the three of
 /// `kernels/common/lamport.cuh`. Narrower elements have a part of one each.
-const RARE_WORDS: [u64; 4] = [0xfffa_fffa_fffa_fffa, 0xfffa_fffa_fffa_fffa, 0x7fff_ffff_7fff_ffff, 0x7fff_fffe_7fff_fffe];
+const RARE_WORDS: [u64; 4] = [0xfffa_fffa_fffa_fffa, u64::MAX, 0x7fff_ffff_7fff_ffff, 0x7fff_fffe_7fff_fffe];
 
 /// Of a natural number, at most 1 in magnitude.
 fn quarter<T: Element>(natural: T) -> T {

@@ -36,11 +36,22 @@ pub fn launch(module: &Module, call: &Call, target: &Target, (grid, block): (u32
     })
 }
 
+/// The same as a programmatic dependent launch, of a kernel that waits itself (`griddepcontrol.wait`): its blocks may be resident before what is in front of it is done.
+pub fn dependent(op: Op) -> Op {
+    match op {
+        Op::Launch(launch) => Op::Launch(Launch { programmatic: true, ..launch }),
+        other => other,
+    }
+}
+
 /// Bytes of a pack: the widest access.
 pub const PACK: u64 = 16;
 
 /// Threads of a block in kernels that synchronise per block.
 pub const THREADS: u32 = 512;
+
+/// Threads of a block while there are blocks to spare.
+const FEW_THREADS: u32 = 128;
 
 /// The `Ranks` struct of kernels/common/abi.cuh: `count` ranks from the first on, going round.
 #[derive(Clone, Copy)]
@@ -116,6 +127,17 @@ pub fn blocks_for(units: u64, most: u32) -> u32 {
     units.div_ceil(u64::from(THREADS)).clamp(1, u64::from(most.min(MAX_BLOCKS))) as u32
 }
 
+/// Blocks, and threads of each, for `bytes` bytes at a pack a thread: as many blocks as may wait before blocks have more than 128 threads.
+pub fn grid(bytes: u64, waiting_blocks: u32, most_threads: u32) -> (u32, u32) {
+    let packs = bytes.div_ceil(PACK);
+    let most = u64::from(waiting_blocks.min(MAX_BLOCKS));
+    let mut block = FEW_THREADS;
+    while block < most_threads && packs.div_ceil(u64::from(block)) > most {
+        block *= 2;
+    }
+    (packs.div_ceil(u64::from(block)).clamp(1, most) as u32, block)
+}
+
 /// The slot of a rank in a region of slots of `bytes` bytes.
 pub fn slot(of: &Region, rank: u32, bytes: u64) -> Region {
     Region::new(of.buffer.clone(), of.offset + u64::from(rank) * bytes, bytes)
@@ -125,4 +147,21 @@ pub fn slot(of: &Region, rank: u32, bytes: u64) -> Region {
 /// distance from a 16-byte boundary, so that packs stay packs.
 pub fn staging(algorithm: &str, region: &Region) -> Region {
     Region::new(format!("{algorithm}.staging"), region.offset % PACK, region.bytes)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// If this fails, threads take packs one after the other where all could be under way at once.
+    #[test]
+    fn every_pack_has_a_thread_of_its_own_where_blocks_may_wait() {
+        for (packs, expected) in
+            [(0, (1, 128)), (1, (1, 128)), (512, (4, 128)), (16384, (128, 128)), (32768, (128, 256)), (131_072, (128, 1024))]
+        {
+            assert_eq!(grid(packs * PACK, 128, 1024), expected, "{packs} packs");
+        }
+        assert_eq!(grid(65536 * PACK, 5, 1024), (5, 1024));
+        assert_eq!(grid(16 << 20, MAX_BLOCKS, 512), (MAX_BLOCKS, 512));
+    }
 }

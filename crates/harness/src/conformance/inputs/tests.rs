@@ -229,7 +229,7 @@ fn special_values_appear(#[values(DType::F32, DType::BF16, DType::F16, DType::F6
 #[rstest]
 fn rare_words_of_32_bits_appear_in_all_types(
     #[values(DType::F64, DType::F32, DType::F16, DType::BF16, DType::E4M3, DType::E5M2)] dtype: DType,
-    #[values(0x8000_0000, 0xfffa_fffa, 0x7fff_ffff, 0x7fff_fffe)] rare: u32,
+    #[values(0x8000_0000, 0xfffa_fffa, 0xffff_ffff, 0x7fff_ffff, 0x7fff_fffe)] rare: u32,
 ) {
     let payload = payload(InputClass::Special, dtype, 2);
     // In narrow types several elements have to be of the rank that has the word.
