@@ -155,13 +155,13 @@ fn refusals_name_what_was_asked_and_what_there_is() {
     let of = |algorithm: Arc<dyn Algorithm>, world, bytes, count| Channels { algorithm, world, dtype: DType::I32, bytes, count };
     let open = |machine: &mut Emulator, channels: &[Channels]| SymmetricPool::open(machine, 4, 8000, channels);
     for (algorithm, world, reason) in [
-        (Arc::new(all_gather::Ll) as Arc<dyn Algorithm>, 5, "channels of all_gather/ll for 5 ranks: the pool is of 4"),
+        (Arc::new(all_gather::LL) as Arc<dyn Algorithm>, 5, "channels of all_gather/ll for 5 ranks: the pool is of 4"),
         (Arc::new(all_reduce::Multimem), 2, "channels of all_reduce/multimem for 2 ranks: it reaches all of a group, in a pool of 4"),
     ] {
         let error = open(&mut machine, &[of(algorithm, world, 64, 1)]).map(|_| ()).unwrap_err();
         assert_eq!(error, MachineError::Invalid { reason: reason.into() });
     }
-    let mut pool = open(&mut machine, &[of(Arc::new(all_gather::Ll), 4, 64, 2), of(Arc::new(reduce_scatter::Pull), 4, 1024, 1)]).unwrap();
+    let mut pool = open(&mut machine, &[of(Arc::new(all_gather::LL), 4, 64, 2), of(Arc::new(reduce_scatter::Pull), 4, 1024, 1)]).unwrap();
     assert_eq!(pool.free_bytes(), (8192, 8192));
     let [input, output, other, more] = [64, 1024, 1024, 2048].map(|bytes| pool.allocate(bytes).unwrap());
     assert_eq!([&input, &output, &other, &more].map(|region| region.offset), [0, 512, 1536, 2560]);
@@ -177,7 +177,7 @@ fn refusals_name_what_was_asked_and_what_there_is() {
 
     let gather = |pool: &mut SymmetricPool, bytes, input: &Region, output: &Region| {
         let [input, output] = [(input, bytes), (output, 4 * bytes)].map(|(region, bytes)| Region { bytes, ..region.clone() });
-        start(pool, all_gather::Ll, (&input, &output), (4, 4))
+        start(pool, all_gather::LL, (&input, &output), (4, 4))
     };
     says(gather(&mut pool, 64, &input, &other).map(|_| ()), &format!("output pool[1536..1792] lies in no allocation: {live}"));
     says(

@@ -59,6 +59,7 @@ pub use headers::HEADERS;
 pub use hierarchical::Hierarchical;
 pub use hold::Holders;
 pub use lamport::Lamport;
+pub use lines::Lines;
 pub use premul_sum::with_premul;
 pub use unregistered::Unregistered;
 

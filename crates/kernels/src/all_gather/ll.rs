@@ -1,70 +1,12 @@
 //! `all_gather/ll`: every rank pushes its input to all in LL lines. See kernels/all_gather/ll.cu.
 
-use crate::lines;
-use passmuster_plan::{
-    algorithms::{
-        Algorithm, Protocol, Target,
-        kit::{launch, plan_name, sync_argument_of},
-    },
-    collective::{Collective, DType},
-    contract::Contract,
-    modules::Module,
-    plan::{Arg, BufferSpec, Call, Plan},
-};
+use crate::Lines;
+use passmuster_plan::{collective::Collective, modules::Module};
 
-/// Push the own input to all, store what the peers have pushed: one trip and no barrier, 2 x (world - 1) slots into each rank.
-pub struct Ll;
-
-const NAME: &str = "ll";
 static MODULE: Module = module!("all_gather/ll", sites);
 
-/// The largest slot in bytes. Flags double what crosses the link, so it is no use long before that.
+/// The largest slot in bytes.
 const MAX_SLOT: u64 = 256 << 10;
 
-impl Algorithm for Ll {
-    fn collective(&self) -> Collective {
-        Collective::AllGather
-    }
-
-    fn name(&self) -> &'static str {
-        NAME
-    }
-
-    fn modules(&self) -> Vec<&'static Module> {
-        vec![&MODULE]
-    }
-
-    fn protocol(&self) -> Protocol {
-        Protocol::Lines
-    }
-
-    fn contract(&self, _: &Call) -> Contract {
-        Contract::COPIED
-    }
-
-    fn check_supported(&self, call: &Call) -> Result<(), String> {
-        lines::fits(NAME, "slots", call.slot_bytes(), MAX_SLOT)
-    }
-
-    fn workspace(&self, _: DType, world: u32, bytes: u64) -> Vec<BufferSpec> {
-        lines::buffers(NAME, world, bytes.min(MAX_SLOT))
-    }
-
-    fn link_bytes(&self, call: &Call) -> Option<u64> {
-        Some(2 * u64::from(call.world() - 1) * call.slot_bytes())
-    }
-
-    fn plan(&self, call: &Call, target: &Target) -> Plan {
-        let (grid, block) = lines::grid(call.slot_bytes(), target.waiting_blocks);
-        let buffers = lines::buffers(NAME, call.world(), call.slot_bytes());
-        Plan::per_rank(plan_name(NAME, call), call.world(), |rank| {
-            let args = vec![
-                Arg::Address(call.input_of(rank)),
-                Arg::Address(call.output.clone()),
-                Arg::U32(call.count as u32),
-                sync_argument_of(&buffers, rank, call.world()),
-            ];
-            vec![launch(&MODULE, call, target, (grid, block), args)]
-        })
-    }
-}
+/// Push the own input to all, store what the peers have pushed: one trip and no barrier, 2 x (world - 1) slots into each rank.
+pub const LL: Lines = Lines::new(Collective::AllGather, "ll", &MODULE, MAX_SLOT);

@@ -16,11 +16,11 @@ pub use multimem::Multimem;
 pub use multimem_one_shot::MultimemOneShot;
 pub use one_shot::OneShot;
 pub use one_shot_lamport::{LAMPORT, LAMPORT_SERIAL};
-pub use one_shot_push::OneShotPush;
+pub use one_shot_push::ONE_SHOT_PUSH;
 pub use push::Push;
 pub use two_shot::TwoShot;
 pub use two_shot_lamport::{TWO_SHOT_LAMPORT, TWO_SHOT_LAMPORT_SERIAL};
-pub use two_shot_push::TwoShotPush;
+pub use two_shot_push::TWO_SHOT_PUSH;
 
 use std::sync::Arc;
 
@@ -33,8 +33,8 @@ pub(super) fn all() -> Vec<Arc<dyn Algorithm>> {
         Arc::new(TwoShot),
         Arc::new(LAMPORT),
         Arc::new(TWO_SHOT_LAMPORT),
-        Arc::new(OneShotPush),
-        Arc::new(TwoShotPush),
+        Arc::new(ONE_SHOT_PUSH),
+        Arc::new(TWO_SHOT_PUSH),
         Arc::new(Push),
         Arc::new(CopyEngine),
         Arc::new(Multimem),

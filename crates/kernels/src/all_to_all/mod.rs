@@ -7,7 +7,7 @@ mod push;
 
 pub use copy_engine::{COPY_ENGINE, COPY_ENGINE_BARRIER};
 pub use lamport::{LAMPORT, LAMPORT_SERIAL};
-pub use ll::Ll;
+pub use ll::LL;
 pub use push::Push;
 
 use std::sync::Arc;
@@ -19,7 +19,7 @@ use passmuster_plan::{
 
 /// Those of this collective, and the peers.
 pub(super) fn all() -> Vec<Arc<dyn Algorithm>> {
-    vec![Arc::new(Push), Arc::new(LAMPORT), Arc::new(Ll), Arc::new(COPY_ENGINE), Arc::new(COPY_ENGINE_BARRIER)]
+    vec![Arc::new(Push), Arc::new(LAMPORT), Arc::new(LL), Arc::new(COPY_ENGINE), Arc::new(COPY_ENGINE_BARRIER)]
 }
 
 /// Bytes over the links of the rank that sends or gets the most: slots, or what parts come to.
