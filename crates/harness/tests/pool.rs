@@ -69,7 +69,7 @@ fn calls_in_flight_share_no_signals() {
 #[test]
 fn pre_multiplied_sums_have_channels_of_their_own() {
     let (dtype, world, op) = (DType::F32, 2, ReduceOp::PremulSum);
-    let one_shot: Arc<dyn Algorithm> = Arc::new(all_reduce::OneShot);
+    let one_shot: Arc<dyn Algorithm> = Arc::new(all_reduce::ONE_SHOT);
     let multiplying = REGISTRY.for_operator(&one_shot, op);
     for (algorithm, expected) in [(multiplying.clone(), Ok(())), (one_shot.clone(), Err("one_shot.products"))] {
         let mut machine = emulator();
@@ -161,7 +161,7 @@ fn refusals_name_what_was_asked_and_what_there_is() {
         let error = open(&mut machine, &[of(algorithm, world, 64, 1)]).map(|_| ()).unwrap_err();
         assert_eq!(error, MachineError::Invalid { reason: reason.into() });
     }
-    let mut pool = open(&mut machine, &[of(Arc::new(all_gather::LL), 4, 64, 2), of(Arc::new(reduce_scatter::Pull), 4, 1024, 1)]).unwrap();
+    let mut pool = open(&mut machine, &[of(Arc::new(all_gather::LL), 4, 64, 2), of(Arc::new(reduce_scatter::PULL), 4, 1024, 1)]).unwrap();
     assert_eq!(pool.free_bytes(), (8192, 8192));
     let [input, output, other, more] = [64, 1024, 1024, 2048].map(|bytes| pool.allocate(bytes).unwrap());
     assert_eq!([&input, &output, &other, &more].map(|region| region.offset), [0, 512, 1536, 2560]);

@@ -45,6 +45,7 @@ pub mod matmul_reduce_scatter;
 mod multimem;
 mod mutants;
 mod premul_sum;
+mod pull;
 pub mod reduce;
 pub mod reduce_scatter;
 pub mod tuning;
@@ -61,6 +62,7 @@ pub use hold::Holders;
 pub use lamport::Lamport;
 pub use lines::Lines;
 pub use premul_sum::with_premul;
+pub use pull::Pull;
 pub use unregistered::Unregistered;
 
 use passmuster_plan::{

@@ -2,7 +2,7 @@
 
 use rstest::rstest;
 
-use passmuster_kernels::{all_reduce::OneShot, catalogue};
+use passmuster_kernels::{all_reduce::ONE_SHOT, catalogue};
 use passmuster_plan::{
     algorithms::{Algorithm, Registry, Target},
     collective::{Collective, DType, ReduceOp, Shape},
@@ -32,19 +32,19 @@ impl Algorithm for Named {
     }
 
     fn contract(&self, call: &Call) -> Contract {
-        OneShot.contract(call)
+        ONE_SHOT.contract(call)
     }
 
     fn check_supported(&self, call: &Call) -> Result<(), String> {
-        OneShot.check_supported(call)
+        ONE_SHOT.check_supported(call)
     }
 
     fn workspace(&self, dtype: DType, world: u32, bytes: u64) -> Vec<BufferSpec> {
-        OneShot.workspace(dtype, world, bytes)
+        ONE_SHOT.workspace(dtype, world, bytes)
     }
 
     fn plan(&self, call: &Call, target: &Target) -> Plan {
-        OneShot.plan(call, target)
+        ONE_SHOT.plan(call, target)
     }
 }
 

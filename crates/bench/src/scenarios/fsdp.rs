@@ -60,8 +60,8 @@ const FAMILIES: [Family; 5] = [
         scatter: || Arc::new(Nccl::REDUCE_SCATTER_SYMMETRIC),
     },
     Family { name: "nccl_copy_engine", gather: || Arc::new(Nccl::ALL_GATHER_COPY_ENGINE), scatter: || Arc::new(Nccl::REDUCE_SCATTER_RING) },
-    Family { name: "copy_engine", gather: || Arc::new(all_gather::COPY_ENGINE), scatter: || Arc::new(reduce_scatter::Pull) },
-    Family { name: "push", gather: || Arc::new(all_gather::Push), scatter: || Arc::new(reduce_scatter::Pull) },
+    Family { name: "copy_engine", gather: || Arc::new(all_gather::COPY_ENGINE), scatter: || Arc::new(reduce_scatter::PULL) },
+    Family { name: "push", gather: || Arc::new(all_gather::Push), scatter: || Arc::new(reduce_scatter::PULL) },
 ];
 
 /// Side streams.

@@ -23,7 +23,7 @@ pub(crate) fn open(machine: &mut impl Machine) -> SymmetricPool {
     let bytes = SHARD * u64::from(WORLD);
     let of = |algorithm: Arc<dyn Algorithm>, world, bytes, count| Channels { algorithm, world, dtype: DType::I32, bytes, count };
     let push = Arc::new(all_gather::Push);
-    let channels = [of(push.clone(), WORLD, SHARD, 2), of(push, 2, SHARD, 1), of(Arc::new(reduce_scatter::Pull), WORLD, bytes, 1)];
+    let channels = [of(push.clone(), WORLD, SHARD, 2), of(push, 2, SHARD, 1), of(Arc::new(reduce_scatter::PULL), WORLD, bytes, 1)];
     SymmetricPool::open(machine, WORLD, 3 * bytes + 7 * SHARD, &channels).unwrap()
 }
 
@@ -83,7 +83,7 @@ pub(crate) fn round(machine: &mut impl Machine, pool: &mut SymmetricPool, number
     // Behind the second on its own: what it brought is reduced.
     drop(of_second);
     let sum = pool.allocate(shard).unwrap();
-    let scatter = start(pool, reduce_scatter::Pull, (&second, &sum), (WORLD, blocks)).unwrap();
+    let scatter = start(pool, reduce_scatter::PULL, (&second, &sum), (WORLD, blocks)).unwrap();
     enqueue(1, scatter.plan());
 
     machine.run(&Script { steps }, DEADLINE).unwrap_or_else(|error| panic!("round {number}: {error}"));

@@ -3,7 +3,7 @@
 pub(super) mod copy_engine;
 mod multimem;
 pub(super) mod multimem_one_shot;
-pub(super) mod one_shot;
+mod one_shot;
 mod one_shot_lamport;
 mod one_shot_push;
 pub(super) mod push;
@@ -14,7 +14,7 @@ mod two_shot_push;
 pub use copy_engine::CopyEngine;
 pub use multimem::Multimem;
 pub use multimem_one_shot::MultimemOneShot;
-pub use one_shot::OneShot;
+pub use one_shot::ONE_SHOT;
 pub use one_shot_lamport::{LAMPORT, LAMPORT_SERIAL};
 pub use one_shot_push::ONE_SHOT_PUSH;
 pub use push::Push;
@@ -29,7 +29,7 @@ use passmuster_plan::algorithms::Algorithm;
 /// Those of this collective, and the peers.
 pub(super) fn all() -> Vec<Arc<dyn Algorithm>> {
     vec![
-        Arc::new(OneShot),
+        Arc::new(ONE_SHOT),
         Arc::new(TwoShot),
         Arc::new(LAMPORT),
         Arc::new(TWO_SHOT_LAMPORT),

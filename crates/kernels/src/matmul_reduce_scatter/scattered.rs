@@ -21,7 +21,7 @@ impl Scattered {
     /// By NCCL's loads from symmetric windows.
     pub const NCCL_SYMMETRIC_LD: Scattered = Scattered { name: "matmul+nccl_symmetric_ld", scatter: &Nccl::REDUCE_SCATTER_SYMMETRIC_LD };
     /// By our loads.
-    pub const PULL: Scattered = Scattered { name: "matmul+pull", scatter: &reduce_scatter::Pull };
+    pub const PULL: Scattered = Scattered { name: "matmul+pull", scatter: &reduce_scatter::PULL };
 
     fn products(&self, product: &Product, world: u32) -> BufferSpec {
         products(self.name, product, world, false)

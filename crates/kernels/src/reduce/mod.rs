@@ -9,7 +9,7 @@ mod two_shot;
 pub use chain::Chain;
 pub(crate) use chain::{WARP, WORKERS};
 pub use lamport::{LAMPORT, LAMPORT_SERIAL};
-pub use pull::Pull;
+pub use pull::PULL;
 pub use push::Push;
 pub use two_shot::TwoShot;
 
@@ -19,7 +19,7 @@ use passmuster_plan::algorithms::{Algorithm, kit::Ranks};
 
 /// Those of this collective, and the peers.
 pub(super) fn all() -> Vec<Arc<dyn Algorithm>> {
-    vec![Arc::new(Pull), Arc::new(TwoShot), Arc::new(Push), Arc::new(Chain), Arc::new(LAMPORT)]
+    vec![Arc::new(PULL), Arc::new(TwoShot), Arc::new(Push), Arc::new(Chain), Arc::new(LAMPORT)]
 }
 
 /// Who reduces a slice where the root does not reduce all of them: the ranks beside it. A slice that the root owned would come over its link from all

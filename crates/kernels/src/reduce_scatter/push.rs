@@ -1,6 +1,6 @@
 //! `reduce_scatter/push`: every rank stores its parts of the others' slots at them, which reduce them. See kernels/all_reduce/push.cuh.
 
-use crate::all_reduce::push;
+use crate::{Pull, all_reduce::push};
 use passmuster_plan::{
     algorithms::{
         Algorithm, Target,
@@ -11,13 +11,16 @@ use passmuster_plan::{
     plan::{BufferSpec, Call, Plan},
 };
 
-use super::pull;
+use super::PULL;
 
 /// Store each peer's slot of the input at it, where it is reduced in rank order: (world - 1) slots into each rank and out of it, tile by tile, and as much
 /// scratch memory as the input takes. Slots that are no whole packs are pulled.
 pub struct Push;
 
 const NAME: &str = "push";
+
+/// Of slots that are no whole packs.
+const PULLED: Pull = PULL.reused_for(Collective::ReduceScatter, NAME);
 
 impl Algorithm for Push {
     fn collective(&self) -> Collective {
@@ -68,7 +71,7 @@ impl Algorithm for Push {
                     push::Slices { count, owners: Ranks { first: 0, count: world }, receivers: Ranks { first: rank, count: 1 }, origin },
                 )
             } else {
-                pull::launched(NAME, call, target, rank)
+                PULLED.launched(call, target, rank, &call.input)
             }]
         })
     }
