@@ -156,7 +156,7 @@ fn refusals_name_what_was_asked_and_what_there_is() {
     let open = |machine: &mut Emulator, channels: &[Channels]| SymmetricPool::open(machine, 4, 8000, channels);
     for (algorithm, world, reason) in [
         (Arc::new(all_gather::LL) as Arc<dyn Algorithm>, 5, "channels of all_gather/ll for 5 ranks: the pool is of 4"),
-        (Arc::new(all_reduce::Multimem), 2, "channels of all_reduce/multimem for 2 ranks: it reaches all of a group, in a pool of 4"),
+        (Arc::new(all_reduce::MULTIMEM), 2, "channels of all_reduce/multimem for 2 ranks: it reaches all of a group, in a pool of 4"),
     ] {
         let error = open(&mut machine, &[of(algorithm, world, 64, 1)]).map(|_| ()).unwrap_err();
         assert_eq!(error, MachineError::Invalid { reason: reason.into() });

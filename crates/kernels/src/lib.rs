@@ -61,6 +61,7 @@ pub use hierarchical::Hierarchical;
 pub use hold::Holders;
 pub use lamport::Lamport;
 pub use lines::Lines;
+pub use multimem::Multimem;
 pub use premul_sum::with_premul;
 pub use pull::Pull;
 pub use unregistered::Unregistered;

@@ -2,7 +2,7 @@
 
 pub(super) mod copy_engine;
 mod multimem;
-pub(super) mod multimem_one_shot;
+mod multimem_one_shot;
 mod one_shot;
 mod one_shot_lamport;
 mod one_shot_push;
@@ -12,8 +12,8 @@ mod two_shot_lamport;
 mod two_shot_push;
 
 pub use copy_engine::CopyEngine;
-pub use multimem::Multimem;
-pub use multimem_one_shot::MultimemOneShot;
+pub use multimem::MULTIMEM;
+pub use multimem_one_shot::MULTIMEM_ONE_SHOT;
 pub use one_shot::ONE_SHOT;
 pub use one_shot_lamport::{LAMPORT, LAMPORT_SERIAL};
 pub use one_shot_push::ONE_SHOT_PUSH;
@@ -37,7 +37,7 @@ pub(super) fn all() -> Vec<Arc<dyn Algorithm>> {
         Arc::new(TWO_SHOT_PUSH),
         Arc::new(Push),
         Arc::new(CopyEngine),
-        Arc::new(Multimem),
-        Arc::new(MultimemOneShot),
+        Arc::new(MULTIMEM),
+        Arc::new(MULTIMEM_ONE_SHOT),
     ]
 }

@@ -8,7 +8,7 @@ mod push;
 
 pub use lamport::{LAMPORT, LAMPORT_SERIAL};
 pub use ll::LL;
-pub use multimem::Multimem;
+pub use multimem::MULTIMEM;
 pub use pull::PULL;
 pub use push::Push;
 
@@ -18,5 +18,5 @@ use passmuster_plan::algorithms::Algorithm;
 
 /// Those of this collective, and the peers.
 pub(super) fn all() -> Vec<Arc<dyn Algorithm>> {
-    vec![Arc::new(PULL), Arc::new(Push), Arc::new(LAMPORT), Arc::new(LL), Arc::new(Multimem)]
+    vec![Arc::new(PULL), Arc::new(Push), Arc::new(LAMPORT), Arc::new(LL), Arc::new(MULTIMEM)]
 }
