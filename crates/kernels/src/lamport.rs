@@ -1,6 +1,6 @@
 //! Collectives whose kernels send Lamport packs, whose own value says that they are there: see kernels/common/lamport.cuh. Each kernel has a page of its own.
 
-use crate::lines::TILE;
+use crate::lines::{TILE, Trips};
 use passmuster_plan::{
     algorithms::{
         Algorithm, Protocol, Target,
@@ -26,8 +26,8 @@ const MOST_BYTES: u64 = 16 << 20;
 /// What mutants of kernels that copy are judged on: of integers more inputs have words that packs cannot carry.
 pub(super) const COPIES: MutantCases = MutantCases { dtype: DType::I32, several: (2, 4500), rare_words: true, ..MutantCases::DEFAULT };
 
-/// Of kernels that reduce, which have no entry of their own for integers. In types narrower than f32 a rare word takes several elements of one rank, which few
-/// inputs have; and a sum of f32 that is no number is such a word itself.
+/// Of kernels that reduce, which have no entry of their own for integers. In types narrower than f32 the NaN that stands for an empty slot takes several
+/// elements of one rank, which few inputs have.
 pub(super) const SUMS: MutantCases = MutantCases { dtype: DType::F32, ..COPIES };
 
 /// A collective in Lamport packs: every rank pushes its data straight to whom they are for, and waits for theirs. No barrier and no flag.
@@ -38,15 +38,6 @@ pub struct Lamport {
     module: &'static Module,
     trips: Trips,
     start: Start,
-}
-
-/// How often data cross the link one after the other.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Trips {
-    /// What a rank has for a peer goes to it.
-    One = 1,
-    /// Of an all_reduce: first to the rank whose slice it is, then the sum of the slice to all.
-    Two = 2,
 }
 
 /// How the kernels are launched. They wait for what is in front of them on their stream themselves, before their first access.
@@ -115,7 +106,8 @@ impl Lamport {
     fn launch(&self, call: &Call, target: &Target, args: Vec<Arg>) -> Op {
         let is_any = call.op.reduces() && !has_own_entry(self.module, call.dtype, call.op);
         let most_threads = if is_any { MOST_THREADS_OF_ANY } else { MOST_THREADS };
-        let grid = grid(self.bytes_of_trip(call.world(), call.slot_bytes()), target.waiting_blocks, most_threads);
+        let packs = self.bytes_of_trip(call.world(), call.slot_bytes()).div_ceil(PACK);
+        let grid = grid(packs, target.waiting_blocks, most_threads);
         let serial = launch(self.module, call, target, grid, args);
         if self.start == Start::Dependent { dependent(serial) } else { serial }
     }

@@ -3,7 +3,7 @@
 use passmuster_plan::{
     algorithms::{
         Algorithm, Protocol, Target,
-        kit::{MAX_BLOCKS, THREADS, launch, plan_name, reduction, sync_argument_of, synchronisation_with},
+        kit::{THREADS, grid, launch, plan_name, reduction, sync_argument_of, synchronisation_with},
     },
     collective::{Collective, Counts, DType},
     contract::Contract,
@@ -18,10 +18,6 @@ const LINE: u64 = 16;
 /// Lines of one tile of a pad.
 pub(crate) const TILE: u64 = 32;
 
-/// Threads of a block while there are blocks to spare: a warp for each of an SM's four schedulers. Each thread stores and loads a line
-/// for each peer, and more SMs do that in less time.
-const FEW_THREADS: u32 = 128;
-
 /// A collective in LL lines: every rank pushes its data straight to the ranks that need it, and waits for theirs. No barrier.
 pub struct Lines {
     collective: Collective,
@@ -35,7 +31,7 @@ pub struct Lines {
 
 /// How often data cross the link one after the other.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Trips {
+pub(crate) enum Trips {
     /// What a rank has for a peer goes to it.
     One = 1,
     /// Of an all_reduce: first to the rank whose slice it is, then the sum of the slice to all.
@@ -147,7 +143,7 @@ impl Algorithm for Lines {
                     self.module
                 }
             };
-            vec![launch(module, call, target, grid(bytes, target.waiting_blocks), args)]
+            vec![launch(module, call, target, grid(bytes.div_ceil(PAYLOAD), target.waiting_blocks, THREADS), args)]
         })
     }
 }
@@ -155,33 +151,4 @@ impl Algorithm for Lines {
 /// Bytes of a slot, or of the longest part of any two ranks: all ranks have the lines of that, as lines want it.
 fn longest(call: &Call) -> u64 {
     call.counts().map_or(call.slot_bytes(), |counts| counts.longest() * call.dtype.size())
-}
-
-/// Blocks, and threads of each, for `bytes` bytes to each peer: a line a thread, in as many blocks as may wait and no more threads than it takes.
-fn grid(bytes: u64, waiting_blocks: u32) -> (u32, u32) {
-    let lines = bytes.div_ceil(PAYLOAD);
-    let most = u64::from(waiting_blocks.min(MAX_BLOCKS));
-    let mut block = FEW_THREADS;
-    while block < THREADS && lines.div_ceil(u64::from(block)) > most {
-        block *= 2;
-    }
-    (lines.div_ceil(u64::from(block)).clamp(1, most) as u32, block)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    /// If this fails, threads take lines one after the other, each with a trip of its own, where all could be under way at once.
-    #[test]
-    fn every_line_has_a_thread_of_its_own_where_blocks_may_wait() {
-        for (lines, expected) in
-            [(0, (1, 128)), (1, (1, 128)), (1024, (8, 128)), (8192, (64, 128)), (32768, (128, 256)), (65536, (128, 512))]
-        {
-            assert_eq!(grid(lines * PAYLOAD, 128), expected, "{lines} lines");
-        }
-        assert_eq!(grid(65536 * PAYLOAD, 5), (5, 512));
-        assert_eq!(grid(1024 * PAYLOAD, 1), (1, 512));
-        assert_eq!(grid(512 << 10, MAX_BLOCKS), (MAX_BLOCKS, THREADS));
-    }
 }

@@ -54,7 +54,7 @@ impl Algorithm for TwoShot {
 
 /// What a rank launches: owners reduce a slice each, receivers get all sums.
 pub(crate) fn launched(call: &Call, target: &Target, rank: u32, owners: Ranks, receivers: Ranks) -> Op {
-    let slice = call.bytes().div_ceil(PACK).div_ceil(owners.count.into());
+    let packs = call.bytes().div_ceil(PACK).div_ceil(owners.count.into());
     let args = vec![
         Arg::U64(call.count),
         reduction(&MODULE, call),
@@ -64,5 +64,5 @@ pub(crate) fn launched(call: &Call, target: &Target, rank: u32, owners: Ranks, r
         Arg::Peers(call.input.clone()),
         Arg::Peers(call.output.clone()),
     ];
-    dependent(launch(&MODULE, call, target, grid(slice, target.waiting_blocks, THREADS), args))
+    dependent(launch(&MODULE, call, target, grid(packs, target.waiting_blocks, THREADS), args))
 }

@@ -127,15 +127,15 @@ pub fn blocks_for(units: u64, most: u32) -> u32 {
     units.div_ceil(u64::from(THREADS)).clamp(1, u64::from(most.min(MAX_BLOCKS))) as u32
 }
 
-/// Blocks, and threads of each, for `bytes` bytes at a pack a thread: as many blocks as may wait before blocks have more than 128 threads.
-pub fn grid(bytes: u64, waiting_blocks: u32, most_threads: u32) -> (u32, u32) {
-    let packs = bytes.div_ceil(PACK);
+/// Blocks, and threads of each, for `units` of work at one unit a thread: as many blocks as may wait before a block has more than 128 threads, which are a
+/// warp for each of an SM's four schedulers. More SMs do the same in less time.
+pub fn grid(units: u64, waiting_blocks: u32, most_threads: u32) -> (u32, u32) {
     let most = u64::from(waiting_blocks.min(MAX_BLOCKS));
     let mut block = FEW_THREADS;
-    while block < most_threads && packs.div_ceil(u64::from(block)) > most {
+    while block < most_threads && units.div_ceil(u64::from(block)) > most {
         block *= 2;
     }
-    (packs.div_ceil(u64::from(block)).clamp(1, most) as u32, block)
+    (units.div_ceil(u64::from(block)).clamp(1, most) as u32, block)
 }
 
 /// The slot of a rank in a region of slots of `bytes` bytes.
@@ -153,15 +153,16 @@ pub fn staging(algorithm: &str, region: &Region) -> Region {
 mod tests {
     use super::*;
 
-    /// If this fails, threads take packs one after the other where all could be under way at once.
+    /// If this fails, threads take packs or lines one after the other, each with a trip of its own, where all could be under way at once.
     #[test]
-    fn every_pack_has_a_thread_of_its_own_where_blocks_may_wait() {
-        for (packs, expected) in
+    fn every_unit_has_a_thread_of_its_own_where_blocks_may_wait() {
+        for (units, expected) in
             [(0, (1, 128)), (1, (1, 128)), (512, (4, 128)), (16384, (128, 128)), (32768, (128, 256)), (131_072, (128, 1024))]
         {
-            assert_eq!(grid(packs * PACK, 128, 1024), expected, "{packs} packs");
+            assert_eq!(grid(units, 128, 1024), expected, "{units} units");
         }
-        assert_eq!(grid(65536 * PACK, 5, 1024), (5, 1024));
-        assert_eq!(grid(16 << 20, MAX_BLOCKS, 512), (MAX_BLOCKS, 512));
+        assert_eq!(grid(65536, 5, 1024), (5, 1024));
+        assert_eq!(grid(1024, 1, 512), (1, 512));
+        assert_eq!(grid(1 << 20, MAX_BLOCKS, 512), (MAX_BLOCKS, 512));
     }
 }
