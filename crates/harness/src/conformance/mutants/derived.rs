@@ -159,17 +159,16 @@ pub fn sync_cases(registry: &Registry, module: &Module) -> Vec<CollectiveCase> {
     let dtype = module.mutants.dtype;
     let mut ids = ids.map(|id| format!("{collective}/{algorithm}:{dtype},{op}:{id}{parts}")).to_vec();
     if module.mutants.rare_words {
-        // On two and four ranks, for which kernels have code of their own, and on others. Every type has the same number of packs, floats more: few of
-        // their words are rare. Calls repeat until rare words lie where others have lain, and one of them is seen before the rest of its pack. Each root is
-        // first in a graph of its own: only in the slots of a graph's first call is no kernel's boundary between a reset and what the next replay stores.
-        let (many, often) = if dtype.is_float() { (4, 96) } else { (1, 24) };
-        let [once, fewer, again] = [280, 68, 132].map(|words| call(many * words * 4 / dtype.size()));
+        // On two and four ranks, for which kernels have code of their own, and on others. Every type has the same number of packs. Calls repeat until rare words
+        // lie where others have lain, and one of them is seen before the rest of its pack. Each root is first in a graph of its own: only in the slots of a
+        // graph's first call is no kernel's boundary between a reset and what the next replay stores.
+        let [once, fewer, again] = [280, 68, 132].map(|words| call(words * 4 / dtype.size()));
         ids.extend([(2, "8"), (3, "9"), (4, "b"), (6, "c")].map(|(world, seed)| {
             let turns = 4.min(world);
             let firsts = if collective.has_root() { turns } else { 1 };
             let graph = |from: u32| {
                 let calls: Vec<String> = (from..from + turns).map(|turn| format!("{again}{}", root(turn % turns))).collect();
-                format!("[{}]x{}", calls.join("+"), often / turns / firsts.min(2))
+                format!("[{}]x{}", calls.join("+"), 24 / turns / firsts.min(2))
             };
             let graphs: Vec<String> = (0..firsts).map(graph).collect();
             let calls = format!("calls={once}{first}+{fewer}{in_place}+{}:inputs=special", graphs.join("+"));
