@@ -136,6 +136,34 @@ fn a_rehearsal_judges_times_and_records() {
     assert!(text(&again.stdout).contains("against the baseline: 0 slower, 0 faster"), "{}", text(&again.stdout));
 }
 
+/// If this fails, what works in place only is compared with what does not, or is not timed at all.
+#[test]
+fn calls_in_place_have_tables_of_their_own() {
+    let folder = Folder::new("bench_in_place");
+    let [json, csv, nccl] = ["run.json", "run.csv", "nccl"].map(|name| folder.file(name));
+    let mut line = vec!["bench", "reduce_scatter", "--rehearse", "--in-place", "--worlds", "2", "--sizes", "256", "--rounds", "2"];
+    line.extend(["--contenders", "push,nccl_ring", "--json", &json, "--csv", &csv, "--nccl-tests", &nccl]);
+    let output = run(&line);
+    let (out, error) = (text(&output.stdout), text(&output.stderr));
+    assert_eq!(output.status.code(), Some(0), "{out}\n{error}");
+    for title in ["reduce_scatter bf16 sum, w=2: microseconds", "reduce_scatter bf16 sum in place, w=2: microseconds"] {
+        assert!(out.contains(title), "{out}");
+    }
+    let record: Record<Timing> = serde_json::from_str(&folder.read("run.json")).unwrap();
+    let judged: Vec<bool> = record.cases.iter().map(|timing| timing.check.as_ref().unwrap().case.contains("in_place")).collect();
+    assert_eq!(judged, [false, false, true, true], "each is judged as it is timed");
+    assert!(record.cases.iter().all(Timing::is_judged), "{record:?}");
+    assert!(record.notes[0].contains(" --in-place "), "{}", record.notes[0]);
+    assert_eq!(folder.read("run.csv").lines().filter(|line| line.contains(",true,")).count(), 4);
+    let document: Value = serde_json::from_str(&folder.read("nccl/reduce_scatter-in-place-w2-push.json")).unwrap();
+    let [apart, in_place] = ["out_of_place", "in_place"].map(|place| &document["results"][0][place]);
+    assert!(apart.is_null() && in_place["time"].as_f64().is_some_and(|time| time > 0.0), "{document}");
+
+    let refused = run(&["bench", "all_to_all", "--rehearse", "--in-place"]);
+    assert_eq!(refused.status.code(), Some(2));
+    assert!(text(&refused.stderr).contains("--in-place: all_to_all is not done in place"), "{}", text(&refused.stderr));
+}
+
 /// The variable by which processes of a test are known.
 const MARK: &str = "PASSMUSTER_TEST_MARK";
 

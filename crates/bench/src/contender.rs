@@ -174,7 +174,7 @@ mod tests {
     #[test]
     fn a_contender_in_processes_is_found_by_its_name() {
         let (collective, dtype, op) = (Collective::AllReduce, DType::BF16, ReduceOp::Sum);
-        let workload: Workload = CollectiveWorkload { collective, dtype, op, world: 2, bytes: 1024 }.into();
+        let workload: Workload = CollectiveWorkload { collective, dtype, op, world: 2, bytes: 1024, in_place: false }.into();
         let find = |name: &str| Contender::find(&passmuster_harness::registry(passmuster_kernels::catalogue()), &workload, name);
         for name in ["two_shot", "nccl_ring"] {
             let threads = find(name).unwrap();

@@ -9,7 +9,7 @@ use passmuster_harness::conformance::report::Record;
 use passmuster_plan::collective::{Collective, ReduceOp};
 
 /// Columns of the CSV. Times are microseconds of a call, bandwidths GB/s; what is not known, or is not of a workload, is empty. `products` is the
-/// median time of the products within a call, `in_place` is given for gathers beside products.
+/// median time of the products within a call, `in_place` is given for gathers beside products, and for collectives in place.
 const COLUMNS: [&str; 34] = [
     "collective",
     "dtype",
@@ -77,6 +77,7 @@ fn line(timing: &Timing, launching: Launching, times: Option<&Summary>) -> [Stri
     let [bytes, m, n, k, layers] = [bytes, m, n, k, layers].map(|extent| extent.map(|extent| extent.to_string()).unwrap_or_default());
     let in_place = match workload {
         Workload::Matmul(of) if of.gathered > 0 => (!of.out_of_place).to_string(),
+        Workload::Collective(of) if of.in_place => true.to_string(),
         _ => String::new(),
     };
     let number = |value: Option<f64>| value.map(|value| format!("{value:.4}")).unwrap_or_default();
@@ -188,17 +189,19 @@ fn document(record: &Record<Timing>, section: &Section<'_>, contender: &str) -> 
 /// One size; none where there is no time.
 fn result(timing: &Timing) -> Option<Value> {
     let of = timing.workload.collective()?;
-    let CollectiveWorkload { collective, dtype, op, bytes, .. } = of;
+    let CollectiveWorkload { collective, dtype, op, bytes, in_place, .. } = of;
     let (times, (algbw, busbw)) = (timing.microseconds.as_ref()?, timing.algbw_busbw?);
     let wrong = if timing.is_judged() { json!(0.0) } else { Value::Null };
+    let measured = json!({ "time": times.median, "alg_bw": algbw, "bus_bw": busbw, "nwrong": wrong });
+    let (out_of_place, in_place) = if in_place { (Value::Null, measured) } else { (measured, Value::Null) };
     Some(json!({
         "size": bytes,
         "count": of.shape().count,
         "type": dtype.in_nccl_tests(),
         "redop": operator_name(op),
         "root": format!("{:6}", if collective.has_root() { 0 } else { -1 }),
-        "out_of_place": { "time": times.median, "alg_bw": algbw, "bus_bw": busbw, "nwrong": wrong },
-        "in_place": null,
+        "out_of_place": out_of_place,
+        "in_place": in_place,
         "actual_iterations": timing.method.rounds * timing.method.replays * timing.method.calls,
         "experiment_name": format!("{}/{}", Collective::name(collective), timing.contender),
     }))

@@ -122,7 +122,7 @@ pub(super) fn copy(name: &str, bytes: u64, number: u32) -> Region {
 }
 
 impl Job {
-    /// A call of a collective out of place.
+    /// A call of a collective.
     ///
     /// # Errors
     /// Why the algorithm cannot do it, or what is wrong with the call.
@@ -132,7 +132,7 @@ impl Job {
         copies: u32,
         target: &Target,
     ) -> Result<Job, String> {
-        let CollectiveWorkload { dtype, op, world, .. } = *workload;
+        let CollectiveWorkload { dtype, op, world, in_place, .. } = *workload;
         let shape = workload.shape();
         let sizes = [("input", shape.input()), ("output", shape.output())].map(|(name, elements)| (name, elements * dtype.size()));
         let algorithm = passmuster_kernels::with_premul(algorithm, op);
@@ -140,9 +140,14 @@ impl Job {
             return Err("hosts pass it the number of the call, which captured calls would repeat".into());
         }
         let local = algorithm.accepts_unregistered();
-        let mut buffers = sizes.map(|(name, bytes)| BufferSpec { local, ..copied(name, bytes, copies) }).to_vec();
+        let buffer = |(name, bytes)| BufferSpec { local, ..copied(name, bytes, copies) };
+        let most = sizes[0].1.max(sizes[1].1);
+        let mut buffers = if in_place { vec![buffer(("in_place", most))] } else { sizes.map(buffer).to_vec() };
         let call = |number| {
-            let [input, output] = sizes.map(|(name, bytes)| copy(name, bytes, number));
+            let [input, output] = sizes.map(|(name, bytes)| match in_place {
+                true => Region { bytes, ..copy("in_place", most, number) },
+                false => copy(name, bytes, number),
+            });
             let call = Call::on_regions(shape.clone(), dtype, op, input, output).map_err(|error| error.to_string())?;
             algorithm.supports(&call)?;
             algorithm.check_target(&call, target).map(|()| call)

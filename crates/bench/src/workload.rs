@@ -32,6 +32,9 @@ pub struct CollectiveWorkload {
     pub world: u32,
     /// Bytes of each rank's input or output, whichever is larger: what nccl-tests calls the size.
     pub bytes: u64,
+    /// Whether a rank's input lies in its output, or its output in its input; absent in records where they lie apart.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub in_place: bool,
 }
 
 /// A product of matrices with a collective: of one of them, or beside it.
@@ -186,12 +189,12 @@ impl Workload {
         }
     }
 
-    /// The subject with the type and the operator of a collective where they are not bf16 and its first: `all_reduce`, `all_reduce f32 max`.
+    /// The subject with the type and the operator of a collective where they are not bf16 and its first: `all_reduce`, `all_reduce f32 max in place`.
     pub fn kind(&self) -> String {
-        let unusual = self.collective().map(|CollectiveWorkload { collective, dtype, op, .. }| {
+        let unusual = self.collective().map(|CollectiveWorkload { collective, dtype, op, in_place, .. }| {
             let dtype = if dtype == DType::BF16 { String::new() } else { format!(" {dtype}") };
             let op = if op == collective.operators()[0] { String::new() } else { format!(" {op}") };
-            dtype + &op
+            dtype + &op + if in_place { " in place" } else { "" }
         });
         format!("{}{}", self.subject(), unusual.unwrap_or_default())
     }
@@ -210,10 +213,10 @@ impl Workload {
         }
     }
 
-    /// What else it has but its size and its ranks: ` N=1792 K=4096`; empty of collectives.
+    /// What else it has but its size and its ranks: ` N=1792 K=4096`; of collectives ` in place`, or nothing.
     pub fn extents(&self) -> String {
         match self {
-            Workload::Collective(_) => String::new(),
+            Workload::Collective(of) => if of.in_place { " in place" } else { "" }.into(),
             Workload::Matmul(MatmulWorkload { scenario, n, k, .. }) if scenario.is_parallel() => format!(" N={n} K={k}"),
             Workload::Matmul(MatmulWorkload { n, k, m, out_of_place, .. }) => {
                 format!(" {m}x{n}x{k}, gather {} place", if *out_of_place { "out of" } else { "in" })
@@ -372,7 +375,9 @@ impl PipelineWorkload {
     /// Elements of a slot, as [`CollectiveWorkload::shape`] has them.
     pub fn slot(&self) -> u64 {
         let PipelineWorkload { world, bytes, .. } = *self;
-        CollectiveWorkload { collective: Collective::AllToAll, dtype: DType::BF16, op: ReduceOp::Copy, world, bytes }.shape().count
+        CollectiveWorkload { collective: Collective::AllToAll, dtype: DType::BF16, op: ReduceOp::Copy, world, bytes, in_place: false }
+            .shape()
+            .count
     }
 }
 
@@ -395,7 +400,7 @@ mod tests {
         #[case] algbw: f64,
         #[case] busbw: f64,
     ) {
-        let workload = CollectiveWorkload { collective, dtype: DType::BF16, op, world: 8, bytes: 256 << 20 };
+        let workload = CollectiveWorkload { collective, dtype: DType::BF16, op, world: 8, bytes: 256 << 20, in_place: false };
         let (algorithm, bus) = workload.bandwidths(microseconds);
         assert_relative_eq!(algorithm, algbw, epsilon = 0.1);
         assert_relative_eq!(bus, busbw, epsilon = 0.1);

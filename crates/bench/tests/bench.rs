@@ -25,7 +25,7 @@ use passmuster_plan::{
 const DEADLINE: Duration = Duration::from_secs(60);
 
 fn workload(collective: Collective, world: u32, bytes: u64) -> CollectiveWorkload {
-    CollectiveWorkload { collective, dtype: DType::BF16, op: collective.operators()[0], world, bytes }
+    CollectiveWorkload { collective, dtype: DType::BF16, op: collective.operators()[0], world, bytes, in_place: false }
 }
 
 /// Small, with everything that a large one has.

@@ -210,7 +210,7 @@ fn row(
 
 /// What is timed, of bf16 and the collective's first operator.
 fn workload(collective: Collective, world: u32, bytes: u64) -> CollectiveWorkload {
-    CollectiveWorkload { collective, dtype: DType::BF16, op: collective.operators()[0], world, bytes }
+    CollectiveWorkload { collective, dtype: DType::BF16, op: collective.operators()[0], world, bytes, in_place: false }
 }
 
 fn print_times(collective: Collective, world: u32, sizes: &[u64], times: &[(String, Vec<Option<f64>>)]) {

@@ -40,6 +40,9 @@ pub(super) struct Collectives {
     /// Operators, with a table for each. The default is sum. The factors of premul_sum are 1.
     #[arg(long = "op", value_delimiter = ',', value_name = "OPERATORS")]
     ops: Vec<ReduceOp>,
+    /// Also time calls in place, in tables of their own. PyTorch's two_shot_all_reduce_ is in place in both.
+    #[arg(long, conflicts_with = "asynchronous")]
+    in_place: bool,
     /// Contenders, by name. The default is all that need no multicast addresses.
     #[arg(long, value_delimiter = ',')]
     contenders: Option<Vec<String>>,
@@ -70,6 +73,7 @@ impl Collectives {
             bail!("--op {op}: {} has {}", self.collective, list(of_collective));
         }
         let Known { registry, foreign: known, .. } = self.session.known(registry)?;
+        ensure!(!self.in_place || self.collective.has_in_place(), "--in-place: {} is not done in place", self.collective);
         if let Some(other) = known.iter().map(|known| &known.foreign).find(|known| known.collective() != self.collective) {
             bail!("the kernel {} is of {}, and what is timed is {}", other.name(), other.collective(), self.collective);
         }
@@ -100,7 +104,7 @@ impl Collectives {
     }
 
     fn contenders(&self, registry: &Registry, known: &[RegisteredKernel]) -> anyhow::Result<Vec<Contender>> {
-        let any = self.workload(self.dtypes[0], self.ops()[0], 1, 0);
+        let any = self.workload(self.dtypes[0], self.ops()[0], 1, 0, false);
         let find = |name: &String| Contender::find(registry, &any, name).map_err(anyhow::Error::msg);
         let timed = |algorithm: &dyn Algorithm| algorithm.collective() == self.collective && !algorithm.uses_multicast();
         let mut contenders: Vec<Contender> = match &self.contenders {
@@ -144,21 +148,21 @@ impl Collectives {
         if self.asynchronous { format!(" --async --batches {}", self.batches) } else { String::new() }
     }
 
-    /// For the command line: what of types and operators is not as usual.
+    /// For the command line: what of types, operators and places is not as usual.
     fn combined(&self) -> String {
         let dtypes = if self.dtypes == [DType::BF16] { String::new() } else { format!(" --dtype {}", list(&self.dtypes)) };
         let ops = if self.ops.is_empty() { String::new() } else { format!(" --op {}", list(&self.ops)) };
-        dtypes + &ops
+        dtypes + &ops + if self.in_place { " --in-place" } else { "" }
     }
 
     fn ops(&self) -> &[ReduceOp] {
         if self.ops.is_empty() { &self.collective.operators()[..1] } else { &self.ops }
     }
 
-    fn workload(&self, dtype: DType, op: ReduceOp, world: u32, bytes: u64) -> Workload {
+    fn workload(&self, dtype: DType, op: ReduceOp, world: u32, bytes: u64, in_place: bool) -> Workload {
         match self.asynchronous {
             true => PipelineWorkload { batches: self.batches, world, bytes }.into(),
-            false => CollectiveWorkload { collective: self.collective, dtype, op, world, bytes }.into(),
+            false => CollectiveWorkload { collective: self.collective, dtype, op, world, bytes, in_place }.into(),
         }
     }
 
@@ -173,9 +177,13 @@ impl Collectives {
         // Batches are one call together, which goes round its own buffers.
         let of_batches = |method| if self.asynchronous { Method { calls: 1, copies: 1, ..method } } else { method };
         let mut workloads = Vec::new();
+        let places: &[bool] = if self.in_place { &[false, true] } else { &[false] };
         for (&dtype, &op) in self.dtypes.iter().flat_map(|dtype| self.ops().iter().map(move |op| (dtype, op))) {
-            for (&world, bytes) in worlds.iter().flat_map(|world| sizes(dtype).into_iter().map(move |bytes| (world, bytes))) {
-                workloads.push((self.workload(dtype, op, world, bytes), self.session.method(of_batches(Method::for_bytes(bytes)))));
+            for (&world, &in_place) in worlds.iter().flat_map(|world| places.iter().map(move |place| (world, place))) {
+                for bytes in sizes(dtype) {
+                    let method = self.session.method(of_batches(Method::for_bytes(bytes)));
+                    workloads.push((self.workload(dtype, op, world, bytes, in_place), method));
+                }
             }
         }
         workloads

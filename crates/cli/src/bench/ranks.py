@@ -103,6 +103,8 @@ class Ranks:
         if name in ("torch_one_shot", "torch_two_shot"):
             if workload["op"] != "sum":
                 raise NotSupported(f"not of {workload['op']}")
+            if name == "torch_one_shot" and workload.get("in_place"):
+                raise NotSupported("not in place")
             count = workload["bytes"] // dtype.itemsize
             inputs = [self.symmetric(count, dtype)[0] for _ in range(copies)]
             for tensor in inputs:

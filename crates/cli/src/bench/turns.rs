@@ -24,8 +24,8 @@ const MOST_JUDGED: u64 = 16 << 20;
 /// The case that is judged before an algorithm is timed.
 fn case(contender: &dyn Algorithm, workload: &CollectiveWorkload) -> CollectiveCase {
     let judged = CollectiveWorkload { bytes: workload.bytes.min(MOST_JUDGED), ..*workload };
-    let CollectiveWorkload { collective, dtype, op, world, .. } = judged;
-    CollectiveCase::new(collective, contender.name(), dtype, op, world, judged.shape().count)
+    let CollectiveWorkload { collective, dtype, op, world, in_place, .. } = judged;
+    CollectiveCase { in_place, ..CollectiveCase::new(collective, contender.name(), dtype, op, world, judged.shape().count) }
 }
 
 /// Judges and times all contenders at all workloads: at each, first every contender is judged, then they take turns, A B A B. One that hangs or

@@ -293,8 +293,8 @@ mod tests {
             gated: false,
             ..Method::for_bytes(8192)
         };
-        let workloads =
-            [8192, 65536].map(|bytes| (Workload::Collective(CollectiveWorkload { collective, dtype, op, world: 2, bytes }), method));
+        let workloads = [8192, 65536]
+            .map(|bytes| (Workload::Collective(CollectiveWorkload { collective, dtype, op, world: 2, bytes, in_place: false }), method));
         let timings = take(&mut workers, &contenders, &workloads, &ProgressBar::hidden(), &|_, _| ()).unwrap();
         drop(workers);
         (timings, started.get())
@@ -331,7 +331,7 @@ mod tests {
         let mut workers = scripted(SILENCE, &started, |number| asked[number].split(' ').map(told).chain(["read request".into()]).collect());
         let (collective, dtype, op) = (Collective::AllReduce, DType::BF16, ReduceOp::Sum);
         let method = Method { rounds: 2, starts, beside, ..Method::for_bytes(8192) };
-        let workload = Workload::Collective(CollectiveWorkload { collective, dtype, op, world: 2, bytes: 8192 });
+        let workload = Workload::Collective(CollectiveWorkload { collective, dtype, op, world: 2, bytes: 8192, in_place: false });
         let contender = Contender::Algorithm(crate::built_in().find(collective, "one_shot").unwrap());
         let timings = take(&mut workers, &[contender], &[(workload, method)], &ProgressBar::hidden(), &|_, _| ()).unwrap();
         assert_eq!(workers.start, starts - 1);
