@@ -67,6 +67,20 @@ fn generated_files_are_marked() {
     assert!(count > 250, "{count} files");
 }
 
+/// The most bytes of tracked files in a folder: PTX that the crates embed, records and fixtures, and everything that a clone has.
+const WEIGHTS: [(&str, u64); 3] = [("kernels/ptx/", 12 << 20), ("fixtures/", 8 << 20), ("", 30_000_000)];
+
+/// If this fails, clones, builds and packages become heavier. Remove what nothing reads, or pack it.
+#[test]
+fn the_tree_is_light() {
+    let all = files("");
+    for (folder, most) in WEIGHTS {
+        let of_folder = all.iter().filter(|path| path.starts_with(folder));
+        let bytes: u64 = of_folder.map(|path| fs::metadata(root().join(path)).unwrap().len()).sum();
+        assert!(bytes > most / 2 && bytes <= most, "tracked files in {folder:?} have {bytes} bytes, of at most {most}");
+    }
+}
+
 /// PTX that people wrote.
 const WRITTEN: [&str; 3] = ["crates/emulator/litmus/", "crates/harness/benches/", "fuzz/"];
 
