@@ -8,10 +8,11 @@ use cudarc::nccl::sys::ncclUniqueId;
 use super::{
     device::Device,
     environment,
-    memory::{Arena, Scratch},
+    memory::Arena,
     nccl::{Communicator, LibraryCall, Nccl, NcclError, Window},
     peers::Peers,
     ranks,
+    scratch::Scratch,
 };
 use passmuster_plan::{
     collective::{Collective, DType, ReduceOp},

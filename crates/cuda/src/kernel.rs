@@ -7,13 +7,21 @@ use std::{
     sync::Arc,
 };
 
-use cudarc::driver::sys::{CUfunction, CUfunction_attribute, CUjit_option, CUmodule};
+use cudarc::driver::sys::{
+    CUfunction, CUfunction_attribute, CUjit_option, CUlaunchAttribute, CUlaunchAttributeID, CUlaunchAttributeValue,
+    CUlaunchAttributeValue_union__bindgen_ty_1, CUlaunchConfig, CUmodule,
+};
 
 use super::{
     device::Device,
     driver::{CudaError, Driver, call},
+    stream::Stream,
 };
-use passmuster_plan::{library::Library, machine::arguments::Arguments, plan::Launch};
+use passmuster_plan::{
+    library::Library,
+    machine::arguments::Arguments,
+    plan::{Dim3, Launch},
+};
 
 /// Bytes of shared memory that a block may have without the kernel's saying so.
 const UNASKED_SHARED: u32 = 48 << 10;
@@ -67,6 +75,17 @@ impl Drop for Module {
     }
 }
 
+/// How many blocks a launch has, and what each of them has.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Shape {
+    pub(super) grid: Dim3,
+    pub(super) block: Dim3,
+    pub(super) cluster: Option<Dim3>,
+    /// Bytes of dynamic shared memory of each block.
+    pub(super) dynamic_shared: u32,
+    pub(super) programmatic: bool,
+}
+
 /// A function of a module, ready to be launched.
 #[derive(Clone)]
 pub(super) struct Kernel {
@@ -101,10 +120,6 @@ impl Kernel {
             parameters.push(size);
         }
         Ok(Kernel { driver, raw, entry: entry.into(), parameters: parameters.into(), _module: module.clone() })
-    }
-
-    pub(super) fn raw(&self) -> CUfunction {
-        self.raw
     }
 
     pub(super) fn entry(&self) -> &str {
@@ -145,6 +160,41 @@ impl Kernel {
         let (at, (got, want)) =
             sizes.iter().zip(self.parameters.iter()).enumerate().find(|(_, (got, want))| got != want).expect("sizes differ");
         Err(format!("argument {at} of kernel `{entry}` has {got} bytes, its parameter {want}"))
+    }
+
+    /// Launches it on a stream. `arguments` have the sizes that [`Kernel::check`] accepted.
+    pub(super) fn launch(&self, stream: &Stream, shape: &Shape, arguments: &Arguments) -> Result<(), CudaError> {
+        let mut pointers = arguments.pointers();
+        let Shape { grid: Dim3([x, y, z]), block: Dim3([threads, rows, layers]), cluster, dynamic_shared, programmatic } = *shape;
+        let mut attributes: Vec<CUlaunchAttribute> = Vec::new();
+        let mut attribute = |id: CUlaunchAttributeID, value: CUlaunchAttributeValue| {
+            // SAFETY: the structure is plain numbers, of which none is invalid.
+            let mut attribute: CUlaunchAttribute = unsafe { std::mem::zeroed() };
+            (attribute.id, attribute.value) = (id, value);
+            attributes.push(attribute);
+        };
+        if let Some(Dim3([width, height, depth])) = cluster {
+            let clusters = CUlaunchAttributeValue_union__bindgen_ty_1 { x: width, y: height, z: depth };
+            attribute(CUlaunchAttributeID::CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION, CUlaunchAttributeValue { clusterDim: clusters });
+        }
+        if programmatic {
+            let allowed = CUlaunchAttributeValue { programmaticStreamSerializationAllowed: 1 };
+            attribute(CUlaunchAttributeID::CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION, allowed);
+        }
+        let config = CUlaunchConfig {
+            gridDimX: x,
+            gridDimY: y,
+            gridDimZ: z,
+            blockDimX: threads,
+            blockDimY: rows,
+            blockDimZ: layers,
+            sharedMemBytes: dynamic_shared,
+            hStream: stream.raw(),
+            attrs: attributes.as_mut_ptr(),
+            numAttrs: attributes.len() as u32,
+        };
+        // SAFETY: configuration and arguments are read during the call. The pointers are as many, and to as many bytes, as the kernel has parameters: see above.
+        unsafe { call!(self.driver, cuLaunchKernelEx(&config, self.raw, pointers.as_mut_ptr(), null_mut::<*mut c_void>())) }
     }
 }
 

@@ -33,6 +33,7 @@ mod program;
 mod rank;
 mod ranks;
 mod reports;
+mod scratch;
 mod stream;
 mod stream_memops;
 mod tensor_map;

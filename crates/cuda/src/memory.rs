@@ -170,30 +170,6 @@ impl Drop for Allocation {
     }
 }
 
-/// A little memory of the current device that is not symmetric.
-pub(super) struct Scratch {
-    driver: &'static Driver,
-    pub(super) address: u64,
-}
-
-impl Scratch {
-    /// Allocates `bytes` bytes in the current context.
-    pub(super) fn new(driver: &'static Driver, bytes: usize) -> Result<Scratch, CudaError> {
-        let mut address = 0;
-        // SAFETY: it writes one address, to a local that outlives the call.
-        unsafe { call!(driver, cuMemAlloc_v2(&mut address, bytes)) }?;
-        Ok(Scratch { driver, address })
-    }
-}
-
-impl Drop for Scratch {
-    /// Nothing may be using the memory.
-    fn drop(&mut self) {
-        // SAFETY: `self` allocated it and frees it once. Nothing uses it: see above.
-        let _ = unsafe { call!(self.driver, cuMemFree_v2(self.address)) };
-    }
-}
-
 /// An allocation of the same size for each rank so far.
 struct Chunk {
     bytes: u64,

@@ -10,7 +10,7 @@ use super::{
     cublas_lt::{CublasError, CublasLt, Handle, Matmul},
     device::Device,
     driver::CudaError,
-    memory::Scratch,
+    scratch::Scratch,
 };
 use passmuster_plan::{collective::Product, machine::MachineError, plan::MatmulCall};
 

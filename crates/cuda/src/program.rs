@@ -16,10 +16,10 @@ use super::{
     fault::fault,
     graphs::{Graphs, OfRank},
     group::Group,
-    kernel::{Kernel, Kernels},
-    memory::Scratch,
+    kernel::{Kernel, Kernels, Shape},
     nccl::{Communicator, LibraryCall, NcclError},
     products::Products,
+    scratch::Scratch,
     stream::{Event, Fetch, Stream, Word},
     tensor_map,
 };
@@ -31,7 +31,7 @@ use passmuster_plan::{
         compile::{self, Compiled, Graph, Place, Resolved, Target},
         validation::{Members, side_stream},
     },
-    plan::{Dim3, Launch, MAX_SIDES, NcclCall, RankCall, Region, Script, TensorMap},
+    plan::{Launch, MAX_SIDES, NcclCall, RankCall, Region, Script, TensorMap},
 };
 
 /// One operation on a stream.
@@ -293,7 +293,7 @@ impl Command {
             Command::Fork { .. } | Command::Join { .. } | Command::Fetch { .. } | Command::Mark | Command::Copies(_) => {
                 unreachable!("the program enqueues them")
             }
-            Command::Launch { kernel, shape, arguments, .. } => stream.launch(kernel, shape, arguments)?,
+            Command::Launch { kernel, shape, arguments, .. } => kernel.launch(stream, shape, arguments)?,
             Command::Fill { at, byte, bytes } => stream.fill(*at, *byte, *bytes)?,
             Command::Words(words) => stream.words(words)?,
             Command::Nccl { communicator, call, input, output } => communicator.enqueue(call, (*input, *output), stream.raw())?,
@@ -304,17 +304,6 @@ impl Command {
 
 /// What arguments have in memory, by rank and bytes.
 pub(super) type InMemory = HashMap<(usize, Vec<u8>), Scratch>;
-
-/// How many blocks a launch has, and what each of them has.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Shape {
-    pub(super) grid: Dim3,
-    pub(super) block: Dim3,
-    pub(super) cluster: Option<Dim3>,
-    /// Bytes of dynamic shared memory of each block.
-    pub(super) dynamic_shared: u32,
-    pub(super) programmatic: bool,
-}
 
 /// What programs are made from.
 pub(super) struct Compiler<'a> {

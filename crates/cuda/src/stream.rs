@@ -8,8 +8,7 @@ use std::{
 };
 
 use cudarc::driver::sys::{
-    CUevent, CUevent_flags, CUgraph, CUgraphExec, CUlaunchAttribute, CUlaunchAttributeID, CUlaunchAttributeValue,
-    CUlaunchAttributeValue_union__bindgen_ty_1, CUlaunchConfig, CUstream, CUstream_flags, CUstreamBatchMemOpParams,
+    CUevent, CUevent_flags, CUgraph, CUgraphExec, CUstream, CUstream_flags, CUstreamBatchMemOpParams,
     CUstreamBatchMemOpParams_union_CUstreamMemOpWaitValueParams_st as WaitValueParameters,
     CUstreamBatchMemOpParams_union_CUstreamMemOpWaitValueParams_st__bindgen_ty_1 as WaitValue,
     CUstreamBatchMemOpParams_union_CUstreamMemOpWriteValueParams_st as WriteValueParameters,
@@ -20,14 +19,9 @@ use cudarc::driver::sys::{
 use super::{
     copies::{Batches, Copy},
     driver::{CudaError, Driver, call},
-    kernel::Kernel,
-    memory::Scratch,
-    program::Shape,
+    scratch::Scratch,
 };
-use passmuster_plan::{
-    machine::{Pending, arguments::Arguments},
-    plan::Dim3,
-};
+use passmuster_plan::machine::Pending;
 
 /// The driver takes fewer than 256 operations on words in one call.
 const MOST_WORDS: usize = 255;
@@ -209,41 +203,6 @@ impl Stream {
             unsafe { call!(self.driver, cuStreamBatchMemOp_v2(self.raw, operations.len() as u32, operations.as_mut_ptr(), 0)) }?;
         }
         Ok(())
-    }
-
-    /// Launches a kernel. `arguments` have the sizes that [`Kernel::check`] accepted.
-    pub(super) fn launch(&self, kernel: &Kernel, shape: &Shape, arguments: &Arguments) -> Result<(), CudaError> {
-        let mut pointers = arguments.pointers();
-        let Shape { grid: Dim3([x, y, z]), block: Dim3([threads, rows, layers]), cluster, dynamic_shared, programmatic } = *shape;
-        let mut attributes: Vec<CUlaunchAttribute> = Vec::new();
-        let mut attribute = |id: CUlaunchAttributeID, value: CUlaunchAttributeValue| {
-            // SAFETY: the structure is plain numbers, of which none is invalid.
-            let mut attribute: CUlaunchAttribute = unsafe { std::mem::zeroed() };
-            (attribute.id, attribute.value) = (id, value);
-            attributes.push(attribute);
-        };
-        if let Some(Dim3([width, height, depth])) = cluster {
-            let clusters = CUlaunchAttributeValue_union__bindgen_ty_1 { x: width, y: height, z: depth };
-            attribute(CUlaunchAttributeID::CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION, CUlaunchAttributeValue { clusterDim: clusters });
-        }
-        if programmatic {
-            let allowed = CUlaunchAttributeValue { programmaticStreamSerializationAllowed: 1 };
-            attribute(CUlaunchAttributeID::CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION, allowed);
-        }
-        let config = CUlaunchConfig {
-            gridDimX: x,
-            gridDimY: y,
-            gridDimZ: z,
-            blockDimX: threads,
-            blockDimY: rows,
-            blockDimZ: layers,
-            sharedMemBytes: dynamic_shared,
-            hStream: self.raw,
-            attrs: attributes.as_mut_ptr(),
-            numAttrs: attributes.len() as u32,
-        };
-        // SAFETY: configuration and arguments are read during the call. The pointers are as many, and to as many bytes, as the kernel has parameters: see above.
-        unsafe { call!(self.driver, cuLaunchKernelEx(&config, kernel.raw(), pointers.as_mut_ptr(), null_mut::<*mut c_void>())) }
     }
 
     /// Notes the time when all before it is done.
