@@ -3,48 +3,25 @@
 //! Every library is opened at run time; one that is missing, too old or no library at all is an error that names what was searched.
 //! Nothing here panics for want of a GPU, and nothing here creates multicast objects.
 //!
-//! A script takes this way: `machine::validation` refuses what contradicts itself, `program` resolves all addresses, kernels and communicators for
-//! each rank, `execution` has one thread a rank enqueue its program and wait for it. Threads that a library does not let go of are left
+//! A script takes this way: `machine::validation` refuses what contradicts itself, `run::program` resolves all addresses, kernels and communicators for
+//! each rank, `run::execution` has one thread a rank enqueue its program and wait for it. Threads that a library does not let go of are left
 //! behind, so that a run ends soon after its deadline whatever the devices do.
+//!
+//! A folder imports only those before it: `vendor`, `gpu`, `ranks`, `run`, `machine`.
 
-mod board;
-mod communicators;
-mod copies;
-mod cublas_lt;
-mod device;
-mod driver;
-mod environment;
-mod execution;
-mod facts;
-mod fault;
-mod graphs;
-mod group;
-mod hosts;
-mod kernel;
-mod loader;
+mod gpu;
 mod machine;
-mod memory;
-mod nccl;
-mod nccl_log;
-mod nvml;
-mod peers;
-mod products;
-mod program;
-mod rank;
 mod ranks;
-mod reports;
-mod scratch;
-mod stream;
-mod stream_memops;
-mod tensor_map;
+mod run;
+mod vendor;
 
-pub use driver::CudaError;
-pub use environment::prepare_process;
-pub use facts::{Facts, Rehearsal};
-pub use loader::LoadError;
-pub use machine::{CudaMachine, CudaOptions, OpenError, Watch};
 #[doc(hidden)]
-pub use tensor_map::is_made as makes_tensor_map;
+pub use gpu::tensor_map::is_made as makes_tensor_map;
+pub use machine::{
+    CudaMachine, CudaOptions, OpenError, Watch,
+    facts::{Facts, Rehearsal},
+};
+pub use vendor::{driver::CudaError, environment::prepare_process, loader::LoadError};
 
 #[cfg(doctest)]
 #[doc = include_str!("../README.md")]

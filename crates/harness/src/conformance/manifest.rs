@@ -287,7 +287,7 @@ pub fn of_list(registry: &Registry, list: List, place: RunsOn<'_>, coverage: &[M
     text
 }
 
-/// Of ranks that share a GPU, the most on one, and the most streams of theirs: what crates/cuda/src/facts.rs lets make progress together.
+/// Of ranks that share a GPU, the most on one, and the most streams of theirs: what crates/cuda/src/machine/facts.rs lets make progress together.
 const MOST_SHARING: usize = 8;
 
 impl RunsOn<'_> {
