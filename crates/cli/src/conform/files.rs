@@ -8,7 +8,7 @@ use std::{
 use anyhow::Context;
 use passmuster_harness::conformance::report::{Record, junit};
 
-use super::{Cases, Run};
+use super::{Run, arguments::Cases};
 use crate::{
     emulated::Trace,
     journal,

@@ -9,7 +9,7 @@ use passmuster_harness::{
 };
 use passmuster_plan::algorithms::{Algorithm, Registry};
 
-use super::Cases;
+use super::arguments::Cases;
 use crate::foreign::RegisteredKernel;
 
 /// What a replay token says: a case, and on the emulator a schedule.
