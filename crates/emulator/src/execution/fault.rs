@@ -7,6 +7,7 @@ use passmuster_ptx::{Position, PtxError};
 
 /// The instruction at which a launch was stopped, and who executed it.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct FaultSite {
     /// Rank whose launch it is.
     pub rank: usize,
@@ -43,6 +44,7 @@ impl fmt::Display for FaultSite {
 
 /// A value that an instruction took from where there is none: it goes on, and what it computes means nothing.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct UndefinedValue {
     /// Which instruction, and the lowest lane that got such a value.
     pub place: FaultSite,
@@ -65,6 +67,7 @@ impl fmt::Display for UndefinedValue {
 
 /// What stops a launch.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
 pub enum Fault {
     /// An access that memory refuses.
     #[error("{place}: {error}{}", .hint.as_ref().map(|hint| format!("; {hint}")).unwrap_or_default())]

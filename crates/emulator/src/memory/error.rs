@@ -6,6 +6,7 @@ use super::Address;
 
 /// Why an access was refused. `rank` is the rank whose memory it is, not the one that accessed it; names are those of buffers.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
 pub enum AccessError {
     /// Outside the buffer, in part or altogether.
     #[error("{bytes} bytes at rank {rank} {buffer}{offset:+} are out of bounds: the buffer has {size} bytes")]
@@ -110,6 +111,7 @@ pub enum AccessError {
 /// An access of a warp that was refused.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("lane {lane}: {error}")]
+#[non_exhaustive]
 pub struct LaneError {
     /// The lowest lane whose access was refused.
     pub lane: usize,
