@@ -14,10 +14,7 @@
 // In place is sound without a copy: only the slice's owner reads it (on any rank) and only the owner writes it, each thread its own
 // elements, after it has read them from all ranks.
 //
-// Launches may be programmatic: `griddepcontrol.wait` comes before the first access to memory. The start barrier behind it is relaxed: that peers see what the stream did before is
-// the assumption `dependency` of profile hopper (docs/emulator/races.md).
-//
-// target: compute_90
+// What was tried: docs/performance/experiments-lamport.md.
 #include "../common/reduce.cuh"
 #include "../common/signals.cuh"
 #include "../common/slices.cuh"
@@ -36,9 +33,6 @@ __device__ __forceinline__ void two_shot(const Peers& input, const Peers& output
     u32 receivers_end = receivers.first + receivers.count;
     u64 packs_begin = slice_begin(part.packs, own, owners.count), packs_end = slice_begin(part.packs, own + 1, owners.count);
     u64 edge_begin = slice_begin(edge, own, owners.count), edge_end = slice_begin(edge, own + 1, owners.count);
-    // What the owners will ask for. A line a thread is all of a message that is small enough to gain by it.
-    if (thread * CACHE_LINE < count * sizeof(Stored)) prefetch(input.address[sync.rank] + thread * CACHE_LINE);
-    asm volatile("griddepcontrol.wait;" : : : "memory");
     u32 epoch = start_barrier(sync);
 
     for (u64 i = packs_begin + thread; i < packs_end; i += threads) {
@@ -52,7 +46,6 @@ __device__ __forceinline__ void two_shot(const Peers& input, const Peers& output
         for (u32 peer = receivers.first; peer < receivers_end; peer++) store_element(output.address[peer] + offset, sum);
     }
 
-    asm volatile("griddepcontrol.launch_dependents;" : : : "memory");
     end_barrier<RELEASE_ACQUIRE>(sync, epoch);
 }
 

@@ -15,9 +15,6 @@ struct alignas(16) Pack {
     u32 word[4];
 };
 
-// Bytes of a line of L2.
-enum : u32 { CACHE_LINE = 128 };
-
 // Asks for the line at this address, which reads nothing: in front of `griddepcontrol.wait`, what runs before may still write it.
 __device__ __forceinline__ void prefetch(u64 at) { asm volatile("prefetch.global.L2 [%0];" : : "l"(at)); }
 

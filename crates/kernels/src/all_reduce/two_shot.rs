@@ -3,7 +3,7 @@
 use passmuster_plan::{
     algorithms::{
         Algorithm, Target,
-        kit::{PACK, Ranks, THREADS, dependent, grid, launch, plan_name, reduction, sync_argument, synchronisation},
+        kit::{PACK, Ranks, THREADS, grid, launch, plan_name, reduction, sync_argument, synchronisation},
     },
     collective::{Collective, DType},
     contract::Contract,
@@ -64,5 +64,5 @@ pub(crate) fn launched(call: &Call, target: &Target, rank: u32, owners: Ranks, r
         Arg::Peers(call.input.clone()),
         Arg::Peers(call.output.clone()),
     ];
-    dependent(launch(&MODULE, call, target, grid(packs, target.waiting_blocks, THREADS), args))
+    launch(&MODULE, call, target, grid(packs, target.waiting_blocks, THREADS), args)
 }
