@@ -12,7 +12,7 @@ use xshell::Shell;
 
 use super::{
     Run,
-    waived::{Waivers, own_waivers},
+    waivers::{Waivers, own_waivers},
 };
 use crate::{
     foreign::ForeignArgs,

@@ -4,7 +4,7 @@ use std::{path::PathBuf, process::ExitCode};
 
 use passmuster_harness::conformance::report::merge;
 
-use super::{status::exit_status, waived::apply_waivers};
+use super::{status::exit_status, waivers::apply_waivers};
 use crate::{result_file::ResultFile, resume};
 
 /// Puts records together, and writes what comes of it.

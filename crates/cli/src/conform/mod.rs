@@ -1,22 +1,22 @@
 //! `validate` and `test-gpu`: selected cases, judged on the emulator in this process or on GPUs in worker processes.
 //!
-//! [`Cases::run`] is the way of both commands: `selection` says which cases, `judge` who judges them, `session` has them judged and makes the record, `told`
+//! [`Cases::run`] is the way of both commands: `selection` says which cases, `judge` who judges them, `session` has them judged and makes the record, `output`
 //! prints it, `status` is what the command exits with.
 
 mod arguments;
-mod asked;
 mod files;
 mod github;
 mod judge;
 #[cfg(feature = "bench")]
 mod merge;
+mod output;
 mod presentation;
+mod request;
 mod selection;
 mod session;
-mod smaller;
+mod shrinking;
 mod status;
-mod told;
-mod waived;
+mod waivers;
 
 use std::{path::PathBuf, process::ExitCode, sync::Arc};
 
@@ -126,7 +126,7 @@ impl Cases {
             Ok(judged) => judged,
             Err(error) => return status::of_error(run.kind, error),
         };
-        session.tell(&record, &smaller);
+        session.print(&record, &smaller);
         // The verdicts have been printed; a file that cannot be written must not take them back.
         written?;
         Ok(self.status(&session.cases, &record))

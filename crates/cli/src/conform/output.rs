@@ -1,4 +1,4 @@
-//! Says what was found: verdicts, tables, what was waived and executed, and what GitHub shows.
+//! Prints what was found: verdicts, tables, what was waived and executed, and what GitHub shows.
 
 use passmuster_harness::conformance::{
     Status, Verdict, causes, coverage,
@@ -9,13 +9,13 @@ use super::{
     github,
     presentation::{MOST_PLACES, UNCOUNTED, by_cause, concluded, rests_on},
     session::Session,
-    smaller::Smaller,
+    shrinking::Smaller,
 };
 use crate::print;
 
 impl Session<'_> {
-    /// Says what was found.
-    pub(super) fn tell(&self, record: &Record, smaller: &Smaller) {
+    /// Prints what was found.
+    pub(super) fn print(&self, record: &Record, smaller: &Smaller) {
         let command = self.asked.command(self.run);
         let shrunk = |verdict: &Verdict| smaller.iter().find(|(id, _)| *id == verdict.case).and_then(|(_, text)| text.as_deref());
         if self.asked.verbose {

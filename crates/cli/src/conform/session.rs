@@ -20,8 +20,8 @@ use super::{
     arguments::Cases,
     files::Files,
     presentation::{announced, announced_foreign, named_schedules, uncounted},
-    smaller::{Smaller, smaller},
-    waived::apply_waivers,
+    shrinking::{Smaller, smaller},
+    waivers::apply_waivers,
 };
 use crate::{
     emulated,

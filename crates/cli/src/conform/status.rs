@@ -8,7 +8,7 @@ use passmuster_harness::conformance::{
     supervisor::StartError,
 };
 
-use super::{arguments::Cases, waived::is_waived};
+use super::{arguments::Cases, waivers::is_waived};
 use crate::{CANNOT_RUN, FINDING, exit};
 
 impl Cases {
