@@ -1,4 +1,4 @@
-//! `cargo xtask`: tests the workspace, and builds and starts `passmuster` for everything else.
+//! `cargo xtask`: tests the workspace, packs releases, and builds and starts `passmuster` for everything else.
 //!
 //! It takes next to nothing to build, so that `cargo xtask test` starts at once; passmuster is built in release, where emulation is fast.
 
@@ -13,10 +13,7 @@ use std::{
 };
 
 use xshell::Shell;
-use xtask::{
-    judge_mutants,
-    test::{self, Options},
-};
+use xtask::{dist, judge_mutants, test};
 
 /// Exit status of wrong usage, and of a command that failed by itself.
 const USAGE: u8 = 2;
@@ -26,6 +23,7 @@ fn main() -> ExitCode {
     let done = match arguments.first().and_then(|command| command.to_str()) {
         Some("test") => tested(&arguments[1..]),
         Some("judge-mutants") => judge_mutants(&arguments[1..]),
+        Some("dist") => dist(&arguments[1..]),
         _ => passmuster(&arguments),
     };
     done.unwrap_or_else(|error| {
@@ -35,14 +33,21 @@ fn main() -> ExitCode {
 }
 
 fn tested(arguments: &[OsString]) -> anyhow::Result<ExitCode> {
-    let arguments: Vec<String> = arguments.iter().map(|argument| argument.to_string_lossy().into_owned()).collect();
-    let Some(options) = Options::of(&arguments.iter().map(String::as_str).collect::<Vec<_>>())? else {
+    let arguments = texts(arguments);
+    let Some(options) = test::Options::of(&arguments.iter().map(String::as_str).collect::<Vec<_>>())? else {
         println!("{}", test::HELP);
         return Ok(ExitCode::SUCCESS);
     };
-    let sh = Shell::new()?;
-    sh.change_dir(root());
-    test::run(&sh, &options)
+    test::run(&shell()?, &options)
+}
+
+fn dist(arguments: &[OsString]) -> anyhow::Result<ExitCode> {
+    let arguments = texts(arguments);
+    let Some(options) = dist::Options::of(&arguments.iter().map(String::as_str).collect::<Vec<_>>())? else {
+        println!("{}", dist::HELP);
+        return Ok(ExitCode::SUCCESS);
+    };
+    dist::run(&shell()?, &options)
 }
 
 fn judge_mutants(arguments: &[OsString]) -> anyhow::Result<ExitCode> {
@@ -50,9 +55,18 @@ fn judge_mutants(arguments: &[OsString]) -> anyhow::Result<ExitCode> {
         println!("{}", judge_mutants::HELP);
         return Ok(ExitCode::SUCCESS);
     }
+    judge_mutants::run(&shell()?, arguments)
+}
+
+fn texts(arguments: &[OsString]) -> Vec<String> {
+    arguments.iter().map(|argument| argument.to_string_lossy().into_owned()).collect()
+}
+
+/// In the root of the repository.
+fn shell() -> anyhow::Result<Shell> {
     let sh = Shell::new()?;
     sh.change_dir(root());
-    judge_mutants::run(&sh, arguments)
+    Ok(sh)
 }
 
 /// Becomes cargo, which becomes passmuster: signals and the exit status need nobody in between.

@@ -83,6 +83,7 @@ Examples:
   cargo xtask compile mine.cu      compile a kernel of your own crate
   cargo xtask docs                 write the generated parts of documents
   cargo xtask records              list stale records
+  cargo xtask dist                 archives of a release
 
 A kernel of your own needs no Rust (docs/tutorial-foreign-kernel.md):
   cargo xtask inspect mine.ptx     what is in it, and can it run?
