@@ -72,7 +72,7 @@ impl Contender {
             return Ok(Contender::Torch(*torch));
         }
         match workload {
-            Workload::Collective(of) => registry.find(of.collective, name).map(Contender::Algorithm),
+            Workload::Collective(of) => registry.find(of.collective, name).map(Contender::Algorithm).map_err(|error| error.to_string()),
             Workload::Matmul(of) => match of.scenario {
                 Scenario::AllGatherMatmul | Scenario::MatmulReduceScatter => {
                     Multiplier::find(registry, of.scenario, name).map(Contender::Multiplier)

@@ -56,7 +56,7 @@ use std::{io::IsTerminal, process::ExitCode};
 
 use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
 use passmuster_bootstrap::torchelastic;
-use passmuster_plan::algorithms::Registry;
+use passmuster_plan::algorithms::{Registry, RegistryError};
 use xshell::Shell;
 
 /// Test multi-GPU kernels before you merge them.
@@ -193,7 +193,7 @@ fn built_in() -> Registry {
 }
 
 /// What is wrong with the registry, but where nobody needs one: `compile` writes the PTX that a module may lack, and help explains that.
-fn allowed(checked: Result<(), String>, line: &Result<CommandLine, clap::Error>) -> Result<(), String> {
+fn allowed(checked: Result<(), RegistryError>, line: &Result<CommandLine, clap::Error>) -> Result<(), RegistryError> {
     match line {
         Ok(CommandLine { command: Command::Compile(_) }) => Ok(()),
         Err(said) if !said.use_stderr() => Ok(()),
@@ -264,7 +264,7 @@ mod tests {
     #[case("passmuster validate smoke", false)]
     #[case("passmuster compile", false)]
     fn only_compile_and_help_need_no_registry(#[case] line: &str, #[case] goes_on: bool) {
-        let refused = Err("no entry point".to_owned());
+        let refused = Err(RegistryError::NoEntry { module: "all_reduce/mine" });
         let line = CommandLine::try_parse_from(line.split(' '));
         assert_eq!(allowed(refused.clone(), &line), if goes_on { Ok(()) } else { refused });
     }

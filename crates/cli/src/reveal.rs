@@ -74,7 +74,7 @@ impl Reveal {
             (Some(name), _) => {
                 let (collective, name) = name.split_once('/').context("expected COLLECTIVE/ALGORITHM, as in all_reduce/two_shot")?;
                 let collective: Collective = collective.parse().map_err(anyhow::Error::msg)?;
-                registry.find(collective, name).map_err(anyhow::Error::msg)?
+                registry.find(collective, name)?
             }
         };
         match self.on {

@@ -33,7 +33,7 @@ const DEADLINE: Duration = Duration::from_secs(600);
 ///
 /// Exit status: 0 where all passed, 101 where one did not, 2 where the registry cannot be used or the list has no case of them.
 pub fn conformance(registry: Registry, list: List) -> ExitCode {
-    match registry.check().and_then(|()| tests(&registry, list)) {
+    match registry.check().map_err(|error| error.to_string()).and_then(|()| tests(&registry, list)) {
         Ok(tests) => libtest_mimic::run(&Arguments::from_args(), tests).exit_code(),
         Err(error) => {
             eprintln!("error: {error}");

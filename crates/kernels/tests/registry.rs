@@ -56,7 +56,7 @@ impl Algorithm for Named {
 #[case::spelling(Named("Two-Shot", &[]), "algorithm `Two-Shot` of all_reduce: a name has small letters, digits and underscores only")]
 #[case::empty(Named("", &[]), "algorithm `` of all_reduce: a name has small letters, digits and underscores only")]
 fn names_that_ids_cannot_tell_apart_are_refused(#[case] algorithm: Named, #[case] refused: &str) {
-    assert_eq!(own().algorithm(algorithm).check().unwrap_err(), refused);
+    assert_eq!(own().algorithm(algorithm).check().unwrap_err().to_string(), refused);
 }
 
 const TAKEN: Named = Named("mine", &[Module::new("all_reduce/two_shot", ".visible .entry k(")]);
@@ -68,7 +68,7 @@ const MINE: Named = Named("mine", &[Module::new("all_reduce/mine", ".visible .en
 #[case::taken(TAKEN, "there are two kernel modules `all_reduce/two_shot`")]
 #[case::no_ptx(NO_PTX, "kernel module `all_reduce/mine` has no entry point: is it PTX?")]
 fn modules_that_cannot_be_launched_are_refused(#[case] algorithm: Named, #[case] refused: &str) {
-    assert_eq!(own().algorithm(algorithm).check().unwrap_err(), refused);
+    assert_eq!(own().algorithm(algorithm).check().unwrap_err().to_string(), refused);
 }
 
 #[test]
@@ -84,7 +84,7 @@ fn what_is_added_stands_behind_what_is_built_in() {
 fn registries_of_one_process_know_nothing_of_each_other() {
     let (with_mine, without) = (own().algorithm(MINE), own());
     assert_eq!(with_mine.find(Collective::AllReduce, "mine").map(|algorithm| algorithm.name().to_owned()), Ok("mine".into()));
-    let refused = without.find(Collective::AllReduce, "mine").map(drop).unwrap_err();
+    let refused = without.find(Collective::AllReduce, "mine").map(drop).unwrap_err().to_string();
     assert!(refused.starts_with("unknown algorithm `mine` of all_reduce: expected one of one_shot, two_shot, "), "{refused}");
     assert!(with_mine.module("all_reduce/mine").is_some() && without.module("all_reduce/mine").is_none());
     let entry = |registry: &Registry| registry.library().ptx("all_reduce/mine").is_ok();

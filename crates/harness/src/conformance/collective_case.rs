@@ -332,7 +332,7 @@ impl CollectiveCase {
         names.extend(self.peer.as_deref());
         names.sort_unstable();
         names.dedup();
-        names.into_iter().map(|name| registry.find(self.collective, name)).collect()
+        names.into_iter().map(|name| registry.find(self.collective, name).map_err(|error| error.to_string())).collect()
     }
 
     /// Whether a registry has all the algorithms that the case names.
@@ -341,7 +341,7 @@ impl CollectiveCase {
     /// An unknown algorithm, with the names there are.
     pub fn check_known(&self, registry: &Registry) -> Result<(), String> {
         self.algorithms(registry)?;
-        registry.find(self.collective, &self.algorithm).map(drop)
+        registry.find(self.collective, &self.algorithm).map(drop).map_err(|error| error.to_string())
     }
 
     /// Environment variables that the machine's process needs for this case.

@@ -16,7 +16,7 @@ pub use foreign::{Files, Foreign, ForeignModule, SpecError};
 pub use mutant::{Edit, Mutant, MutantKind};
 pub use nccl::Nccl;
 pub use parallel::{TensorParallel, TensorParallelFusion};
-pub use registry::{Catalogue, Premul, Registry};
+pub use registry::{Catalogue, Premul, Registry, RegistryError};
 
 use crate::{
     collective::{Collective, DType},

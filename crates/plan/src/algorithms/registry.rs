@@ -59,6 +59,78 @@ pub struct Registry {
     library: Library,
 }
 
+/// Why a [`Registry`] does not have what was asked for, or cannot be used.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum RegistryError {
+    /// There is no such algorithm.
+    #[error("unknown algorithm `{name}` of {collective}: expected one of {}", .known.join(", "))]
+    Unknown {
+        /// What it should do.
+        collective: Collective,
+        /// The name that was asked for.
+        name: String,
+        /// Those that there are.
+        known: Vec<String>,
+    },
+    /// The algorithm has another name now.
+    #[error("algorithm `{name}` of {collective} is called `{now}` now")]
+    Renamed {
+        /// What it does.
+        collective: Collective,
+        /// The name that was asked for.
+        name: String,
+        /// Its name.
+        now: &'static str,
+    },
+    /// There is no such way to multiply.
+    #[error("unknown algorithm `{name}` of {half}: expected one of {}", .known.join(", "))]
+    UnknownProduct {
+        /// What it should do.
+        half: TensorParallelFusion,
+        /// The name that was asked for.
+        name: String,
+        /// Those that there are.
+        known: Vec<String>,
+    },
+    /// A kernel from elsewhere has the name of an algorithm that is there.
+    #[error("there is an algorithm `{name}` of {collective} already")]
+    Taken {
+        /// What both do.
+        collective: Collective,
+        /// The name of both.
+        name: String,
+    },
+    /// Case ids cannot have this name.
+    #[error("algorithm `{name}` of {collective}: a name has small letters, digits and underscores only")]
+    Name {
+        /// What the algorithm does.
+        collective: Collective,
+        /// Its name.
+        name: String,
+    },
+    /// Two algorithms of a collective share a name.
+    #[error("there are two algorithms `{name}` of {collective}")]
+    TwoAlgorithms {
+        /// What both do.
+        collective: Collective,
+        /// The name of both.
+        name: String,
+    },
+    /// Two modules share a name.
+    #[error("there are two kernel modules `{module}`")]
+    TwoModules {
+        /// The name of both.
+        module: &'static str,
+    },
+    /// Nothing in a module can be launched.
+    #[error("kernel module `{module}` has no entry point: is it PTX?")]
+    NoEntry {
+        /// Its name.
+        module: &'static str,
+    },
+}
+
 impl fmt::Debug for Registry {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let names = self.every().map(|algorithm| format!("{}/{}", algorithm.collective(), algorithm.name()));
@@ -93,12 +165,12 @@ impl Registry {
     /// With kernels from elsewhere, which no list of cases takes as it takes the others.
     ///
     /// # Errors
-    /// A name that is taken.
-    pub fn with_foreign(mut self, foreign: impl IntoIterator<Item = Foreign>) -> Result<Registry, String> {
+    /// [`RegistryError::Taken`].
+    pub fn with_foreign(mut self, foreign: impl IntoIterator<Item = Foreign>) -> Result<Registry, RegistryError> {
         for new in foreign {
             let (collective, name) = (new.collective(), new.name());
             if self.every().any(|known| (known.collective(), known.name()) == (collective, name)) {
-                return Err(format!("there is an algorithm `{name}` of {collective} already"));
+                return Err(RegistryError::Taken { collective, name: name.to_owned() });
             }
             self.foreign.push(Arc::new(new));
         }
@@ -133,24 +205,24 @@ impl Registry {
     /// The algorithm called `name` for a collective.
     ///
     /// # Errors
-    /// Names the algorithms there are, or what the one is called now that had this name.
-    pub fn find(&self, collective: Collective, name: &str) -> Result<Arc<dyn Algorithm>, String> {
+    /// [`RegistryError::Unknown`], or [`RegistryError::Renamed`] if an algorithm had this name.
+    pub fn find(&self, collective: Collective, name: &str) -> Result<Arc<dyn Algorithm>, RegistryError> {
         let of_collective = || self.every().filter(|algorithm| algorithm.collective() == collective);
         of_collective().find(|algorithm| algorithm.name() == name).ok_or_else(|| {
             if let Some(now) = renamed(name) {
-                return format!("algorithm `{name}` of {collective} is called `{now}` now");
+                return RegistryError::Renamed { collective, name: name.to_owned(), now };
             }
-            let names: Vec<String> = of_collective().map(|algorithm| algorithm.name().to_owned()).collect();
-            format!("unknown algorithm `{name}` of {collective}: expected one of {}", names.join(", "))
+            let known = of_collective().map(|algorithm| algorithm.name().to_owned()).collect();
+            RegistryError::Unknown { collective, name: name.to_owned(), known }
         })
     }
 
     /// The same as it does calls with an operator: see [`Registry::for_operator`].
     ///
     /// # Errors
-    /// As [`Registry::find`].
+    /// The message of the error of [`Registry::find`].
     pub fn find_for(&self, collective: Collective, name: &str, op: ReduceOp) -> Result<Arc<dyn Algorithm>, String> {
-        Ok(self.for_operator(&self.find(collective, name)?, op))
+        Ok(self.for_operator(&self.find(collective, name).map_err(|error| error.to_string())?, op))
     }
 
     /// An algorithm as it does calls with this operator. Of pre-multiplied sums it gets the products, where the catalogue has a kernel that multiplies and it
@@ -167,11 +239,11 @@ impl Registry {
     /// The one of this name.
     ///
     /// # Errors
-    /// Names those there are.
-    pub fn product(&self, half: TensorParallelFusion, name: &str) -> Result<&Arc<dyn TensorParallel>, String> {
+    /// [`RegistryError::UnknownProduct`].
+    pub fn product(&self, half: TensorParallelFusion, name: &str) -> Result<&Arc<dyn TensorParallel>, RegistryError> {
         self.products(half).find(|product| product.name() == name).ok_or_else(|| {
-            let names: Vec<&str> = self.products(half).map(|product| product.name()).collect();
-            format!("unknown algorithm `{name}` of {half}: expected one of {}", names.join(", "))
+            let known = self.products(half).map(|product| product.name().to_owned()).collect();
+            RegistryError::UnknownProduct { half, name: name.to_owned(), known }
         })
     }
 
@@ -210,23 +282,23 @@ impl Registry {
     ///
     /// # Errors
     /// A name that two algorithms of a collective or two modules share or that case ids cannot have, a module without an entry point.
-    pub fn check(&self) -> Result<(), String> {
+    pub fn check(&self) -> Result<(), RegistryError> {
         for (at, algorithm) in self.catalogue.algorithms.iter().enumerate() {
             let (collective, name) = (algorithm.collective(), algorithm.name());
             if name.is_empty() || !name.chars().all(|c| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '_') {
-                return Err(format!("algorithm `{name}` of {collective}: a name has small letters, digits and underscores only"));
+                return Err(RegistryError::Name { collective, name: name.to_owned() });
             }
             let mut others = self.catalogue.algorithms[..at].iter().chain(&self.catalogue.by_name);
             if others.any(|other| (other.collective(), other.name()) == (collective, name)) {
-                return Err(format!("there are two algorithms `{name}` of {collective}"));
+                return Err(RegistryError::TwoAlgorithms { collective, name: name.to_owned() });
             }
         }
         for (at, module) in self.modules.iter().enumerate() {
             if self.modules[..at].iter().any(|other| other.name == module.name) {
-                return Err(format!("there are two kernel modules `{}`", module.name));
+                return Err(RegistryError::TwoModules { module: module.name });
             }
             if modules::entries(module.ptx).next().is_none() {
-                return Err(format!("kernel module `{}` has no entry point: is it PTX?", module.name));
+                return Err(RegistryError::NoEntry { module: module.name });
             }
         }
         Ok(())

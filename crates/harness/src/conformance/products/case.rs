@@ -58,7 +58,7 @@ impl ProductCase {
     /// # Errors
     /// An unknown algorithm, tiles that there are not, or of an algorithm that has no choice of them.
     pub fn algorithm(&self, registry: &Registry) -> Result<Arc<dyn TensorParallel>, String> {
-        let algorithm = registry.product(self.half, &self.algorithm)?;
+        let algorithm = registry.product(self.half, &self.algorithm).map_err(|error| error.to_string())?;
         let Some(columns) = self.tile else { return Ok(algorithm.clone()) };
         let tiles = algorithm.tiles();
         if tiles.is_empty() {
