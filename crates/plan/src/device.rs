@@ -168,6 +168,7 @@ pub struct Occupancy {
 
 /// What blocks on an SM share.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum Resource {
     /// Threads, in warps.
     Threads,

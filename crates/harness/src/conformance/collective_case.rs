@@ -180,6 +180,7 @@ pub enum Fault {
 
 /// When a rank's process ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
 pub enum Moment {
     /// Before the first call.
     Start,

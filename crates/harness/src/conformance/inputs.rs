@@ -19,6 +19,7 @@ use passmuster_plan::{
 /// What kind of values ranks contribute.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
+#[non_exhaustive]
 pub enum InputClass {
     /// Integers so small that sums, and sums of two payloads' sums, are exact in every order. Of types that hold too few of them for all ranks,
     /// some ranks have zeros, in turn.

@@ -41,6 +41,7 @@ use sequences::Sequences;
 
 /// A named list of cases.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum List {
     /// Under a minute: bf16 and f32 sums at five world sizes, every input class, a few sequences.
     Smoke,

@@ -30,6 +30,7 @@ pub enum Tree {
 
 /// What probes tell of one element.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[non_exhaustive]
 pub enum Revealed {
     /// The order.
     Tree(Tree),

@@ -76,6 +76,7 @@ impl WorkerCommand {
 
 /// Why there is no worker.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
 pub enum StartError {
     /// The worker says that this machine cannot run cases. It will not be asked again.
     #[error("this machine cannot run it: {reason}")]

@@ -172,6 +172,7 @@ pub trait Algorithm: Send + Sync {
 
 /// How the ranks of an algorithm know that each other's data is there. Lists of cases go by it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum Protocol {
     /// Kernels signal and wait: barriers between ranks.
     Signals,

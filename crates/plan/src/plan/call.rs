@@ -126,6 +126,7 @@ pub struct Call {
 
 /// Why a call was refused. Nothing was enqueued on any rank.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
 pub enum CallError {
     /// No rank, or more than kernels can address.
     #[error("world size {world} is not supported: a group has 1 to {MAX_RANKS} ranks")]

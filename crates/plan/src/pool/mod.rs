@@ -122,6 +122,7 @@ impl InFlight {
 
 /// Why a pool did not do what it was asked. It is as it was before.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
 pub enum PoolError {
     /// No free piece is large enough.
     #[error("no room for {asked} bytes: {free} bytes are free, {largest} of them in one piece")]

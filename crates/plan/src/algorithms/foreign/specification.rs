@@ -35,6 +35,7 @@ const MOST_ALIGNMENT: u64 = 512;
 /// Why a text is no specification.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{line}:{column}: {problem}")]
+#[non_exhaustive]
 pub struct SpecError {
     /// Line, from 1.
     pub line: usize,
