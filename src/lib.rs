@@ -32,6 +32,8 @@
 //! | `gpu` | conformance on GPUs |
 //! | `bench` | timing, tables, plots and pages |
 //! | `mpi` | ranks that MPI starts |
+//! | `cargo-test` | each case of a list as a test: `cargo_test::conformance` |
+//! | `proptest` | calls to draw in property tests: `strategies` |
 //!
 //! All but `mpi` are on by default. Without `kernels` nothing of ours is compiled: what you judge are kernels by their specifications, and your own algorithms.
 
@@ -39,7 +41,9 @@
 
 #[cfg(feature = "cli")]
 pub use passmuster_cli as cli;
-pub use passmuster_harness::{cargo_test, conformance, emulator, ledger, strategies};
+#[cfg(feature = "proptest")]
+pub use passmuster_harness::strategies;
+pub use passmuster_harness::{cargo_test, conformance, emulator, ledger};
 #[cfg(feature = "kernels")]
 pub use passmuster_kernels as kernels;
 pub use passmuster_plan::{algorithms, collective, contract, device, library, machine, modules, plan, pool, with_element};

@@ -94,6 +94,16 @@ fn the_smallest_command_comes_without_our_kernels() {
     }
 }
 
+/// If this fails, who judges a kernel compiles a test runner that nothing of theirs calls.
+#[test]
+fn test_runner_is_a_feature() {
+    for packages in [built_from("passmuster-harness"), built_from_with("passmuster", &["--no-default-features", "--features", "bench"])] {
+        assert!(packages.iter().any(|name| name == "passmuster-harness"), "{packages:?}");
+        assert!(!packages.iter().any(|name| name == "libtest-mimic"), "{packages:?}");
+    }
+    assert!(built_from("passmuster").iter().any(|name| name == "libtest-mimic"), "`passmuster` has cases as tests");
+}
+
 /// If this fails, machines know each other: a plan may be run by one as the other happens to.
 #[test]
 fn machines_do_not_know_each_other() {

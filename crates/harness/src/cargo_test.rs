@@ -1,62 +1,26 @@
-//! Conformance under `cargo test`, for crates that bring algorithms: each case is a test with the case's id as its name.
+//! Conformance under `cargo test`, for crates that bring algorithms.
 //!
-//! A `tests/conformance.rs` that says `harness = false` in Cargo.toml has this for a `main`:
-//!
-//! ```no_run
-//! use std::process::ExitCode;
-//!
-//! use passmuster_harness::{cargo_test, algorithms::Registry, conformance::List};
-//!
-//! fn main() -> ExitCode {
-//!     // With .algorithm(...).
-//!     cargo_test::conformance(passmuster_harness::registry(passmuster_kernels::catalogue()), List::Smoke)
-//! }
-//! ```
-//!
-//! `cargo test --test conformance -- w=3` runs those with `w=3` in their ids; cargo-nextest lists, filters and runs them, too.
+//! [`judge`] judges one case, in a test of yours. With the feature `cargo-test`, `conformance` makes a test of each case of a list.
 
-use std::{process::ExitCode, time::Duration};
+#[cfg(any(test, feature = "cargo-test"))]
+mod trials;
 
-use libtest_mimic::{Arguments, Failed, Trial};
+use std::time::Duration;
+
 use passmuster_plan::algorithms::Registry;
 
 use crate::{
-    conformance::{Case, CollectiveCase, List, Status, runner::Settings},
+    conformance::{Case, Status, runner::Settings},
     emulator::{Emulator, EmulatorOptions},
 };
+
+#[cfg(any(test, feature = "cargo-test"))]
+pub use trials::conformance;
 
 /// How long a case may run before it is inconclusive. The machine may be loaded: it is no measure of a kernel.
 const DEADLINE: Duration = Duration::from_secs(600);
 
-/// Runs the cases that a list has of the algorithms that it adds, on the emulator, under one schedule. Arguments are those of
-/// Rust's own test runner.
-///
-/// Exit status: 0 where all passed, 101 where one did not, 2 where the registry cannot be used or the list has no case of them.
-pub fn conformance(registry: Registry, list: List) -> ExitCode {
-    match registry.check().map_err(|error| error.to_string()).and_then(|()| tests(&registry, list)) {
-        Ok(tests) => libtest_mimic::run(&Arguments::from_args(), tests).exit_code(),
-        Err(error) => {
-            eprintln!("error: {error}");
-            ExitCode::from(2)
-        }
-    }
-}
-
-fn tests(registry: &Registry, list: List) -> Result<Vec<Trial>, String> {
-    let is_added =
-        |case: &CollectiveCase| registry.added().iter().any(|a| (a.collective(), a.name()) == (case.collective, &*case.algorithm));
-    let tests: Vec<Trial> = list.cases(registry, 0).into_iter().filter(is_added).map(|case| test(registry.clone(), case)).collect();
-    if tests.is_empty() {
-        return Err(format!("the list {} has no case of an algorithm that the registry adds", list.name()));
-    }
-    Ok(tests)
-}
-
-fn test(registry: Registry, case: CollectiveCase) -> Trial {
-    Trial::test(case.to_string(), move || judge(&registry, &case.into()).map_err(Failed::from))
-}
-
-/// Judges a case on the emulator, under one schedule: for tests of one's own, as with the cases of [`strategies`](crate::strategies).
+/// Judges a case on the emulator, under one schedule: for tests of one's own, as with the cases of `strategies` (feature `proptest`).
 ///
 /// # Errors
 /// What is wrong with it, for people, with the command that repeats it. What could not be judged has not passed.
@@ -93,11 +57,5 @@ mod tests {
             let id = format!("all_reduce/two_shot:bf16,sum:w=2:n=40:fault={fault}");
             assert_eq!(judge(&REGISTRY, &id.parse().unwrap()), Ok(()), "{fault}");
         }
-    }
-
-    /// If this fails, a list that says nothing of an algorithm passes.
-    #[test]
-    fn no_case_is_an_error() {
-        assert!(tests(&REGISTRY, List::Smoke).is_err_and(|error| error.contains("no case of an algorithm that the registry adds")));
     }
 }

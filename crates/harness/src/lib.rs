@@ -2,6 +2,15 @@
 //!
 //! ARCHITECTURE.md is the map. In short: an [`algorithms::Algorithm`] turns a [`plan::Call`] into a [`plan::Plan`], a
 //! [`machine::Machine`] runs it (here: [`emulator::Emulator`]), and [`conformance`] judges the result against the algorithm's [`contract::Contract`].
+//!
+//! # Features
+//!
+//! | Feature | Brings |
+//! |---|---|
+//! | `cargo-test` | `cargo_test::conformance`: each case of a list is a test |
+//! | `proptest` | `strategies`: calls to draw in property tests |
+//!
+//! Both are off by default.
 
 #![forbid(unsafe_code)]
 
@@ -11,6 +20,7 @@ pub mod conformance;
 pub mod emulator;
 pub mod ledger;
 mod own_kernels;
+#[cfg(any(test, feature = "proptest"))]
 pub mod strategies;
 
 pub use own_kernels::registry;

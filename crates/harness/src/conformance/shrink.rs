@@ -2,11 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use proptest::{
-    prelude::*,
-    strategy::{NewTree, ValueTree},
-    test_runner::TestRunner,
-};
+use proptest::strategy::ValueTree;
 
 use super::{
     collective_case::{CollectiveCase, Graph, Item, Skew},
@@ -62,7 +58,7 @@ pub fn shrink<C: Simplify>(case: &C, failure: String, budget: Duration, mut fail
 
 /// The way down from a case that fails, as proptest goes it: to the first of its [simpler](Simplify::simpler) neighbours that fails as well, and on from there.
 #[derive(Clone, Debug)]
-pub struct Descent<C> {
+pub(crate) struct Descent<C> {
     /// The last that is known to fail; at first, what was drawn.
     failing: C,
     /// What is tried in its place.
@@ -96,20 +92,6 @@ impl<C: Simplify> ValueTree for Descent<C> {
     fn complicate(&mut self) -> bool {
         self.tried = self.untried.pop();
         self.tried.is_some()
-    }
-}
-
-/// A strategy whose failing cases shrink by a [`Descent`]: draw by draw, proptest would not know that a root is a rank, or that one call fewer is worth more
-/// than a smaller count.
-#[derive(Clone, Debug)]
-pub struct Simplified<S>(pub S);
-
-impl<S: Strategy<Value: Simplify>> Strategy for Simplified<S> {
-    type Tree = Descent<S::Value>;
-    type Value = S::Value;
-
-    fn new_tree(&self, runner: &mut TestRunner) -> NewTree<Self> {
-        Ok(self.0.new_tree(runner)?.current().into())
     }
 }
 
