@@ -294,7 +294,7 @@ struct ReducedPack<Any, Any, WORLD> {
 template <u32 WORLD, bool IS_SHARED>
 constexpr u32 PACKS_LOADED = WORLD ? WORLD - 1 : IS_SHARED ? 1 : 2;
 
-// Sends every peer its pack, which `pack_of(peer)` loads, GROUP at a time. Where `has_data(peer)` says that there is none, the first lane sends what says that it has come.
+// Sends every peer its pack, which `pack_of(peer)` loads, GROUP at a time. To others the first lane sends a pack of zeros, which tells that this rank has come.
 template <typename Code, u32 GROUP, typename HasData, typename PackOf>
 __device__ __forceinline__ void send_packs(const Lamport& pads, u32 world, u64 slot, HasData has_data, PackOf pack_of) {
     bool is_first_lane = threadIdx.x % TILE == 0;
