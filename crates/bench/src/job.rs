@@ -197,6 +197,7 @@ mod tests {
     use super::*;
     use passmuster_harness::emulator::{Emulator, EmulatorOptions};
     use passmuster_plan::{
+        collective::Collective,
         machine::Machine,
         plan::{Script, Step},
     };
@@ -220,6 +221,30 @@ mod tests {
         machine.run(&Script { steps: vec![fill] }, Duration::from_secs(60)).unwrap();
         let values = |bytes: Vec<u8>| bytes.chunks_exact(2).map(|pair| bf16::from_le_bytes([pair[0], pair[1]]).to_f64()).collect();
         (0..2).map(|rank| values(machine.read(group, rank, &buffer.whole()).unwrap())).collect()
+    }
+
+    /// If this fails, calls out of place are timed as those in place: each is judged by a case of its own, which would not show it.
+    #[test]
+    fn calls_in_place_have_one_buffer() {
+        let registry = passmuster_harness::registry(passmuster_kernels::catalogue());
+        for (collective, name) in
+            [(Collective::AllReduce, "two_shot"), (Collective::AllGather, "push"), (Collective::ReduceScatter, "pull")]
+        {
+            let algorithm = registry.find(collective, name).unwrap();
+            for in_place in [false, true] {
+                let workload =
+                    CollectiveWorkload { collective, dtype: DType::BF16, op: collective.operators()[0], world: 2, bytes: 1024, in_place };
+                let job = Job::of_collective(&algorithm, &workload, 2, &Target::default()).unwrap();
+                let data: Vec<&str> = job
+                    .buffers
+                    .iter()
+                    .filter(|buffer| buffer.role == Role::Data && !buffer.name.contains('.'))
+                    .map(|buffer| &*buffer.name)
+                    .collect();
+                assert_eq!(data, if in_place { vec!["in_place"] } else { vec!["input", "output"] }, "{collective}/{name}");
+                assert!(job.plans.iter().all(|plan| plan.name.contains("in place") == in_place), "{}", job.plans[0].name);
+            }
+        }
     }
 
     /// If this fails, products are timed on numbers that draw less power, or judged on numbers of which a wrong one is like a right one.

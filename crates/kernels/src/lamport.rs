@@ -4,12 +4,12 @@ use crate::lines::{TILE, Trips};
 use passmuster_plan::{
     algorithms::{
         Algorithm, Protocol, Target,
-        kit::{PACK, dependent, grid, has_own_entry, launch, plan_name, reduction, sync_argument_of, synchronisation_with},
+        kit::{PACK, grid, has_own_entry, launch, plan_name, reduction, sync_argument_of, synchronisation_with},
     },
     collective::{Collective, DType},
     contract::Contract,
     modules::{Module, MutantCases},
-    plan::{Arg, BufferSpec, Call, Op, Plan, Role},
+    plan::{Arg, BufferSpec, Call, Launch, Op, Plan, Role},
 };
 
 /// Tiles of a chunk.
@@ -108,8 +108,8 @@ impl Lamport {
         let most_threads = if is_any { MOST_THREADS_OF_ANY } else { MOST_THREADS };
         let packs = self.bytes_of_trip(call.world(), call.slot_bytes()).div_ceil(PACK);
         let grid = grid(packs, target.waiting_blocks, most_threads);
-        let serial = launch(self.module, call, target, grid, args);
-        if self.start == Start::Dependent { dependent(serial) } else { serial }
+        let Op::Launch(launch) = launch(self.module, call, target, grid, args) else { unreachable!("a launch is one") };
+        Op::Launch(Launch { programmatic: self.start == Start::Dependent, ..launch })
     }
 }
 

@@ -19,9 +19,9 @@ impl Session<'_> {
         let command = self.asked.command(self.run);
         let shrunk = |verdict: &Verdict| smaller.iter().find(|(id, _)| *id == verdict.case).and_then(|(_, text)| text.as_deref());
         if self.asked.verbose {
-            told(record).for_each(|verdict| print!("{}", verdict.explained(&command, None, shrunk(verdict))));
+            shown(record).for_each(|verdict| print!("{}", verdict.explained(&command, None, shrunk(verdict))));
         } else {
-            print!("{}", by_cause(&causes(told(record)), &command, shrunk));
+            print!("{}", by_cause(&causes(shown(record)), &command, shrunk));
         }
         if record.cases.iter().all(|v| v.status == Status::NotSupported)
             && let Some(first) = record.cases.first()
@@ -56,6 +56,6 @@ impl Session<'_> {
 }
 
 /// The verdicts that are shown, each for itself or by cause.
-fn told(record: &Record) -> impl Iterator<Item = &Verdict> {
+fn shown(record: &Record) -> impl Iterator<Item = &Verdict> {
     record.cases.iter().filter(|v| v.status.is_finding() || matches!(v.status, Status::InfraError | Status::Inconclusive))
 }

@@ -36,14 +36,6 @@ pub fn launch(module: &Module, call: &Call, target: &Target, (grid, block): (u32
     })
 }
 
-/// The same as a programmatic dependent launch, of a kernel that waits itself (`griddepcontrol.wait`): its blocks may be resident before what is in front of it is done.
-pub fn dependent(op: Op) -> Op {
-    match op {
-        Op::Launch(launch) => Op::Launch(Launch { programmatic: true, ..launch }),
-        other => other,
-    }
-}
-
 /// Bytes of a pack: the widest access.
 pub const PACK: u64 = 16;
 
