@@ -231,6 +231,41 @@ fn mutants_are_gone_on_with() {
     assert!(!Path::new(&kept).exists());
 }
 
+/// If this fails, a change of one kernel has the mutants of all others judged again, or leaves outcomes that are no longer true.
+#[test]
+fn mutants_of_changed_kernels_are_judged_again() {
+    const ONLY: [&str; 5] = ["mutants", "--only", "value_0", "--schedules", "1"];
+    let folder = Folder::new("stale-mutants");
+    let json = folder.file("run.json");
+    let output = run(&[&ONLY[..], &["--json", &json]].concat());
+    assert_eq!(output.status.code(), Some(0), "{}", errors(&output));
+    let read = || serde_json::from_str::<Value>(&fs::read_to_string(&json).unwrap()).unwrap();
+    let mut before = read();
+    let tried = |record: &Value| record["cases"].as_array().unwrap().iter().map(|case| case["tried"].as_u64().unwrap()).collect::<Vec<_>>();
+    let true_ones = tried(&before);
+
+    // As if another version of one kernel had been judged, and all outcomes were of another run.
+    let registry = passmuster_harness::registry(passmuster_kernels::catalogue());
+    let changed = registry.mutants().iter().find(|mutant| before["cases"][0]["mutant"] == mutant.name).unwrap().module;
+    before["source"]["modules"][changed] = "0".into();
+    before["source"]["commit"] = "0".into();
+    before["cases"].as_array_mut().unwrap().iter_mut().for_each(|case| case["tried"] = 77.into());
+    let lost = before["cases"].as_array_mut().unwrap().pop().unwrap();
+    fs::write(&json, before.to_string()).unwrap();
+    let output = run(&[&ONLY[..], &["--stale", "--json", &json]].concat());
+    assert_eq!(output.status.code(), Some(0), "{}", errors(&output));
+    let after = read();
+    let last = true_ones.len() - 1;
+    assert_eq!(after["cases"][last]["mutant"], lost["mutant"]);
+    assert_eq!((tried(&after)[0], tried(&after)[last]), (true_ones[0], true_ones[last]), "those of the changed kernel and those it lacks");
+    assert!(tried(&after).contains(&77), "outcomes of unchanged kernels are kept");
+    assert_ne!(after["source"]["modules"][changed], "0");
+
+    let refused = run(&["mutants", "--only", "value_0", "--stale", "--json", &json]);
+    let why = "other selection: schedules 1, here 8";
+    assert!(refused.status.code() == Some(2) && errors(&refused).contains(why), "{}", errors(&refused));
+}
+
 /// If this fails, a list that was judged in parts has no one record, or one of something else.
 #[test]
 fn the_parts_of_a_list_make_its_record() {

@@ -2,7 +2,7 @@
 
 use std::{
     borrow::Cow,
-    collections::{BTreeMap, BTreeSet},
+    collections::{BTreeMap, BTreeSet, HashMap},
     num::NonZeroUsize,
     path::PathBuf,
     process::ExitCode,
@@ -58,6 +58,7 @@ Examples:
   cargo xtask mutants --sample 20           of those made by rule, twenty
   cargo xtask mutants --machine cuda        the planted ones, on GPUs
   cargo xtask mutants --json mutants.json
+  cargo xtask mutants --stale --json mutants.json    those of changed kernels
   cargo xtask mutants --spec mine.toml      of your kernel: what is missed is
                                             needed by nothing that was executed")]
 pub(crate) struct Mutants {
@@ -82,6 +83,9 @@ pub(crate) struct Mutants {
     /// Continue an interrupted run: keep the outcomes of its record and run the rest. Sources, machine and options must be the same.
     #[arg(long, value_name = "RECORD", requires = "json")]
     resume: Option<PathBuf>,
+    /// Judge only mutants of kernels that have changed since the record at --json, and those that it lacks. Keeps its other outcomes, and writes it again.
+    #[arg(long, requires = "json", conflicts_with = "resume")]
+    stale: bool,
     /// Where the mutants run.
     #[arg(long = "machine", value_enum, default_value_t = MachineKind::Emulator)]
     on: MachineKind,
@@ -277,7 +281,16 @@ impl Mutants {
         let head =
             Record { selection: Some(self.selection(kernel)), ..Record::new("mutants", machine, source, Summary::default(), Vec::new()) };
         let names: Vec<String> = subjects.iter().map(|subject| subject.name.clone()).collect();
-        let before = Resumed::read(self.resume.as_deref(), &head, &names, |outcome: &Outcome| &outcome.mutant)?;
+        let before = match &self.json {
+            Some(path) if self.stale => {
+                let of: HashMap<&str, &str> = subjects.iter().map(|subject| (&*subject.name, &*subject.module)).collect();
+                Resumed::fresh(path, &head, &names, name_of, |outcome, then| {
+                    let now = of.get(&*outcome.mutant).and_then(|&module| Some((module, head.source.modules.get(module)?)));
+                    now.is_some_and(|(module, hash)| then.get(module) == Some(hash))
+                })?
+            }
+            _ => Resumed::read(self.resume.as_deref(), &head, &names, name_of)?,
+        };
         let kept = file.as_ref().map(|file| journal::kept_in(file, self.resume.as_deref())).transpose()?.flatten();
         let rest: Vec<(usize, &Subject)> = before.rest().into_iter().map(|index| (index, &subjects[index])).collect();
         let so_far = move |outcomes| record(&head, before.seconds + start.elapsed().as_secs_f64(), outcomes);
@@ -546,6 +559,10 @@ impl Ran {
 
 /// Gets each outcome, with its subject's place in the list.
 type Put<'a> = dyn Fn(usize, Outcome) + Sync + 'a;
+
+fn name_of(outcome: &Outcome) -> &str {
+    &outcome.mutant
+}
 
 /// The record of some outcomes, which took `seconds` seconds.
 fn record(head: &Record<Outcome>, seconds: f64, outcomes: Vec<Outcome>) -> Record<Outcome> {

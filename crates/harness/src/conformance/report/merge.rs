@@ -41,6 +41,22 @@ pub fn same_run<C>(here: &Record<C>, recorded: &Record<C>) -> Result<(), String>
     if !machines.is_empty() {
         return Err(format!("other machine: {}", machines.join("; ")));
     }
+    same_selection(here, recorded)
+}
+
+/// Whether two records were asked for the same, of the same kind of machine, whatever their sources.
+///
+/// # Errors
+/// What differs, for people.
+pub fn same_question<C>(here: &Record<C>, recorded: &Record<C>) -> Result<(), String> {
+    let pairs = [("command", &recorded.kind, &here.kind), ("machine", &recorded.machine.kind, &here.machine.kind)];
+    if let Some((what, there, here)) = pairs.into_iter().find(|(_, there, here)| there != here) {
+        return Err(format!("other {what} {there}, here {here}"));
+    }
+    same_selection(here, recorded)
+}
+
+fn same_selection<C>(here: &Record<C>, recorded: &Record<C>) -> Result<(), String> {
     match (&recorded.selection, &here.selection) {
         (Some(recorded), Some(here)) => match here.differs(recorded) {
             Some(differs) => Err(format!("other selection: {differs}")),

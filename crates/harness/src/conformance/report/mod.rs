@@ -11,7 +11,7 @@ pub mod table;
 mod waived;
 
 pub use junit::junit;
-pub use merge::{first_note, is_not_compared, merge, not_compared, same_run};
+pub use merge::{first_note, is_not_compared, merge, not_compared, same_question, same_run};
 pub use record::{Partial, Record, Source, Summary, today};
 pub use selection::{Part, Selection};
 pub use stored::RecordCase;
