@@ -747,6 +747,16 @@ fn a_dependent_launch_runs_beside_the_one_before_it() {
     assert!(error.to_string().contains("deadlock"), "{error}");
 }
 
+/// If this fails, the emulator opens a buffer whose end is no address of it, and blames itself for what follows.
+#[rstest]
+#[case::to_the_end_of_its_addresses(1 << 35, 0, "34359738368 bytes: the emulator has 34359738367 at most in one")]
+#[case::with_what_may_be_read_behind_it((1 << 35) - 100, 512, "34359738268 bytes and 512 behind it: the emulator has 34359738367")]
+fn largest_buffer(#[case] bytes: u64, #[case] readable: u64, #[case] reason: &str) {
+    let scratch = BufferSpec { readable, ..BufferSpec::new("scratch", bytes, Role::State) };
+    let error = Emulator::new(EmulatorOptions::default()).open_group(1, &[scratch]).unwrap_err();
+    assert!(matches!(&error, MachineError::NotSupported { reason: why } if why.contains(reason)), "{error}");
+}
+
 #[test]
 fn what_is_too_large_says_so() {
     let mut machine = Emulator::new(EmulatorOptions { memory_budget: 1000, ..EmulatorOptions::default() });

@@ -9,8 +9,8 @@ const WINDOW_BITS: u32 = 36;
 /// belong to it.
 const START: u64 = 1 << (WINDOW_BITS - 1);
 
-/// The largest allocation in bytes: the upper half of a window.
-pub const MOST_BYTES: u64 = START;
+/// The largest allocation in bytes: the upper half of a window, but for one address, which is that of the allocation's end.
+pub const MOST_BYTES: u64 = START - 1;
 
 /// A 64-bit virtual address, as kernels compute with it. Zero is null; addresses of all ranks are of one space.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]

@@ -56,6 +56,15 @@ fn beyond_4_gib_is_another_place() {
     assert_eq!(memory.store(address.plus(size - 4), 3, [0; 8]), Err(refused));
 }
 
+/// If this fails, the end of the largest buffer is an address of the next one, and a write of nothing there is refused.
+#[test]
+fn largest_buffer_has_its_end() {
+    let start = one(Init::Zero).1;
+    let at = |bytes: u64| (start.plus(bytes).window(), start.plus(bytes).offset());
+    assert_eq!(at(MOST_BYTES), (start.window(), MOST_BYTES));
+    assert_ne!(at(MOST_BYTES + 1).0, start.window(), "it could be larger");
+}
+
 #[test]
 fn nothing_may_lie_at_the_end() {
     let (mut memory, address) = one(Init::Uninitialised);

@@ -305,12 +305,13 @@ impl Emulator {
             let reason = format!("{used} bytes of buffers on all ranks of all groups: the emulator's memory budget is {budget}");
             return Err(MachineError::NotSupported { reason });
         }
-        if !is_there(buffers, world) {
-            let reason = format!("{bytes} bytes of buffers on all ranks: this machine has no more memory for them");
+        if let Some(spec) = buffers.iter().find(|spec| spec.bytes.saturating_add(spec.readable) > MOST_BYTES) {
+            let behind = if spec.readable > 0 { format!(" and {} behind it", spec.readable) } else { String::new() };
+            let reason = format!("buffer `{}` of {} bytes{behind}: the emulator has {MOST_BYTES} at most in one", spec.name, spec.bytes);
             return Err(MachineError::NotSupported { reason });
         }
-        if let Some(spec) = buffers.iter().find(|spec| spec.bytes > MOST_BYTES) {
-            let reason = format!("buffer `{}` of {} bytes: the emulator has {MOST_BYTES} at most in one", spec.name, spec.bytes);
+        if !is_there(buffers, world) {
+            let reason = format!("{bytes} bytes of buffers on all ranks: this machine has no more memory for them");
             return Err(MachineError::NotSupported { reason });
         }
         Ok((layout, used))
