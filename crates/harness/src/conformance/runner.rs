@@ -371,6 +371,7 @@ impl Checks {
 
     /// The input of a rank, by bytes: one NaN in the place of another is a write, too.
     fn input(&mut self, rank: u32, region: &Region, dtype: DType, (sent, now): (&[u8], &[u8])) {
+        debug_assert_eq!(sent.len(), now.len(), "rank {rank}: input {region}");
         let first = sent.iter().zip(now).position(|(sent, now)| sent != now);
         let found = first.map(|at| {
             let size = dtype.size() as usize;
