@@ -16,7 +16,7 @@ use passmuster_kernels::Holders;
 use passmuster_plan::{
     algorithms::Target,
     collective::{Collective, DType, ReduceOp, Shape, reduce_in_order},
-    machine::{Machine, MachineError, Site},
+    machine::{Elapsed, Machine, MachineError, Site},
     plan::{BufferSpec, Call, Departure, Edge, NcclCall, Op, Plan, RankCall, Region, Role, Script, Step, edges},
 };
 
@@ -372,7 +372,7 @@ fn a_rank_that_stays_away_is_named_by_those_that_wait() {
     let (group, plan) = set_up(&mut machine, "two_shot", 3, false);
     let steps = vec![enqueue(group, &plan), Step::Leave { rank: 1, how: Departure::Idle }, enqueue(group, &plan)];
     let error = machine.run(&Script { steps }, DEADLINE).unwrap_err();
-    let MachineError::Hang { stuck, unfinished, after_ms, .. } = &error else { panic!("{error}") };
+    let MachineError::Hang { stuck, unfinished, after: Elapsed::WallMs(after_ms), .. } = &error else { panic!("{error}") };
     assert!(unfinished.is_empty() && *after_ms >= 300, "{error}");
     // The two that are left may give each other up as well, later.
     assert!(stuck.iter().any(|entry| entry.peer == 1) && stuck.iter().all(|entry| entry.rank != 1 && entry.site == Site::Start), "{error}");
@@ -388,7 +388,7 @@ fn a_deadline_holds_while_kernels_wait() {
     let error = machine.run(&Script { steps }, Duration::from_secs(1)).unwrap_err();
     assert!(begin.elapsed() < Duration::from_secs(5), "{:?}", begin.elapsed());
     let MachineError::Hang { unfinished, .. } = &error else { panic!("{error}") };
-    assert_eq!(unfinished, &[0]);
+    assert_eq!(unfinished[..], [0]);
 }
 
 /// Each rank's byte in the next rank's buffer, when that one is ready for it: by writes and waits that leave the words at 0.
@@ -512,6 +512,6 @@ fn a_word_that_nobody_writes_is_named_and_let_go() {
     let error = machine.run(&Script { steps }, Duration::from_secs(1)).unwrap_err();
     assert!(start.elapsed() < Duration::from_secs(8), "{:?}", start.elapsed());
     let MachineError::Hang { unfinished, standing, .. } = &error else { panic!("{error}") };
-    assert_eq!(unfinished, &[0]);
+    assert_eq!(unfinished[..], [0]);
     assert_eq!(standing[0], "rank 0 may wait until words[0..4] is 1: it is 0, and ranks [1] write 1");
 }

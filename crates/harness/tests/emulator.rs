@@ -18,7 +18,7 @@ use passmuster_plan::{
     collective::{Collective, DType, ReduceOp, reduce_in_order},
     device::DeviceModel,
     library::Library,
-    machine::{self, CANARY, Machine, MachineError, Run, Site},
+    machine::{self, CANARY, Elapsed, Machine, MachineError, Run, Site},
     plan::{Arg, BufferSpec, Call, Departure, Launch, Op, Plan, RankCall, Region, Role, Script, Step, TensorMap},
 };
 use rstest::rstest;
@@ -360,8 +360,8 @@ fn a_rank_that_stays_away_is_named_by_those_that_wait() {
     let (group, plan) = set_up(&mut machine, "two_shot", 3, None);
     let error = run(&mut machine, vec![enqueue(group, 0, &plan), Step::Leave { rank: 1, how: Departure::Idle }, enqueue(group, 0, &plan)])
         .unwrap_err();
-    let MachineError::Hang { stuck, after_ms, .. } = &error else { panic!("{error}") };
-    assert!((2000..3000).contains(after_ms), "{error}");
+    let MachineError::Hang { stuck, after: Elapsed::EmulatedNs(after), .. } = &error else { panic!("{error}") };
+    assert!((2_000_000_000..3_000_000_000).contains(after), "{error}");
     assert!(stuck.iter().any(|entry| entry.peer == 1), "{error}");
     assert!(stuck.iter().all(|entry| entry.rank != 1 && entry.site == Site::Start), "{error}");
     machine.close_groups();
@@ -399,7 +399,7 @@ fn a_wait_that_nobody_ends_is_a_proved_deadlock() {
     let error = run_kernel(&mut machine, Role::Signals, &[1]).unwrap_err();
     let MachineError::Hang { cause, unfinished, standing, .. } = &error else { panic!("{error}") };
     assert!(cause.starts_with("deadlock"), "{error}");
-    assert_eq!(unfinished, &[1]);
+    assert_eq!(unfinished[..], [1]);
     assert!(!standing.is_empty());
     for warp in standing {
         assert!(warp.contains("rank 1") && warp.contains("block 0") && warp.contains("warp") && warp.contains("PTX"), "{warp}");
@@ -413,7 +413,7 @@ fn ranks_in_a_library_call_without_the_others_are_a_deadlock() {
     let error = run(&mut machine, vec![Step::Leave { rank: 2, how: Departure::Idle }, enqueue(group, 0, &plan)]).unwrap_err();
     let MachineError::Hang { cause, unfinished, standing, .. } = &error else { panic!("{error}") };
     assert!(cause.starts_with("deadlock"), "{error}");
-    assert_eq!(unfinished, &[0, 1]);
+    assert_eq!(unfinished[..], [0, 1]);
     assert!(standing.iter().all(|place| place.contains("waits for ranks [2]")), "{standing:?}");
 }
 
@@ -521,7 +521,7 @@ fn deadlocks_are_proved_however_kernels_poll(
     let error = run_kernel(&mut machine, Role::Signals, &[0, 1]).unwrap_err();
     let MachineError::Hang { cause, unfinished, .. } = &error else { panic!("{error}") };
     assert!(cause.starts_with("deadlock: every warp that is left"), "{error}");
-    assert_eq!(unfinished, &[0, 1]);
+    assert_eq!(unfinished[..], [0, 1]);
 }
 
 /// If this fails, a correct kernel runs out of steps where the rank that it waits for is held back, or sleeps.

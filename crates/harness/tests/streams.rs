@@ -146,7 +146,7 @@ fn a_word_that_nobody_writes_is_a_deadlock_that_names_it() {
     let error = run(&mut machine, vec![Step::Leave { rank: 2, how: Departure::Idle }, enqueue(group, 1, &plan)]).unwrap_err();
     let MachineError::Hang { cause, unfinished, standing, .. } = &error else { panic!("{error}") };
     assert_eq!(cause, "deadlock: streams wait for words that nobody is left to write");
-    assert_eq!(unfinished, &[0, 1]);
+    assert_eq!(unfinished[..], [0, 1]);
     let expected = [
         "rank 0 stream 1 waits until rank 0 words+4 is 1: it is 0, and ranks [2] write 1",
         "rank 1 stream 1 waits until rank 1 words+4 is 1: it is 0, and ranks [] write 1",

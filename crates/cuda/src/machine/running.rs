@@ -24,7 +24,7 @@ use crate::{
     vendor::nccl_log::Choice,
 };
 use passmuster_plan::{
-    machine::{MachineError, Run, intervals, validation::Needs},
+    machine::{Elapsed, MachineError, Run, intervals, validation::Needs},
     plan::{MAX_WORLD, Script},
 };
 
@@ -172,10 +172,10 @@ impl CudaMachine {
     /// The run of ranks that are all here.
     fn end_alone(&mut self, needs: &Needs, attempt: Attempt<'_>) -> Result<Run, MachineError> {
         let Attempt { executed, after, reports, standing } = attempt;
-        let hang = |after: Duration, unfinished| {
+        let hang = |after: Duration, unfinished: Vec<usize>| {
             let stuck = reports::collect(reports);
-            let (after_ms, cause, standing) = (after.as_millis() as u64, String::new(), standing());
-            MachineError::Hang { after_ms, cause, stuck, unfinished, standing, blamed: Box::default() }
+            let (after, cause, standing) = (Elapsed::WallMs(after.as_millis() as u64), String::new(), standing());
+            MachineError::Hang { after, cause, stuck, unfinished: unfinished.into(), standing, blamed: Box::default() }
         };
         match executed {
             Ok(of_rank) => match reports::any(reports) {
@@ -196,8 +196,8 @@ impl CudaMachine {
             }
             Err(Stopped::Abandoned { .. }) => unreachable!("nobody is elsewhere"),
             Err(Stopped::Unfinished { ranks, after, on_devices }) => match hang(after, ranks) {
-                MachineError::Hang { after_ms, stuck, unfinished, standing, .. } if !on_devices && stuck.is_empty() => {
-                    Err(outcome::not_seen_at_work(&unfinished, after_ms, &standing))
+                MachineError::Hang { stuck, unfinished, standing, .. } if !on_devices && stuck.is_empty() => {
+                    Err(outcome::not_seen_at_work(&unfinished, after.as_millis() as u64, &standing))
                 }
                 hang => Err(hang),
             },

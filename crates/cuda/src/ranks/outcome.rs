@@ -1,7 +1,7 @@
 //! How a run ended on ranks in processes of their own: what became of each rank's part, and what all of them then say.
 
 use super::fault::how_of;
-use passmuster_plan::machine::{Blamed, How, MachineError, Stuck};
+use passmuster_plan::machine::{Blamed, Elapsed, How, MachineError, Stuck};
 use serde::{Deserialize, Serialize};
 
 /// What became of one rank's part of a run.
@@ -90,7 +90,14 @@ pub(crate) fn merged(outcomes: &[Outcome]) -> Option<MachineError> {
     }
     let late_on_devices = endings().any(|(_, ending)| *ending == Ending::Late { on_devices: true });
     if !stuck.is_empty() || late_on_devices {
-        return Some(MachineError::Hang { after_ms, cause: String::new(), stuck, unfinished, standing, blamed: Box::default() });
+        return Some(MachineError::Hang {
+            after: Elapsed::WallMs(after_ms),
+            cause: String::new(),
+            stuck,
+            unfinished: unfinished.into(),
+            standing,
+            blamed: Box::default(),
+        });
     }
     if !unfinished.is_empty() {
         return Some(not_seen_at_work(&unfinished, after_ms, &standing));

@@ -163,12 +163,12 @@ fn with_those_who_left(error: MachineError, script: &Script) -> MachineError {
         (absent, (!told.is_empty()).then(|| told.join("; ")))
     };
     match error {
-        MachineError::Hang { after_ms, cause, stuck, unfinished, standing, blamed } => {
+        MachineError::Hang { after, cause, stuck, unfinished, standing, blamed } => {
             let known = (!cause.is_empty()).then_some(cause);
             let (absent, told) = did_not_come(&unfinished);
             let blamed = blamed.into_iter().chain(absent).collect();
             let cause = known.into_iter().chain(told).collect::<Vec<_>>().join("; ");
-            MachineError::Hang { after_ms, cause, stuck, unfinished, standing, blamed }
+            MachineError::Hang { after, cause, stuck, unfinished, standing, blamed }
         }
         // A wait that traps where it has lasted too long.
         MachineError::Fault { ranks, what, code, blamed } => {

@@ -19,7 +19,7 @@ use passmuster_plan::{
     device::DeviceModel,
     library::Library,
     machine::{
-        Fetched, How, Machine, MachineError, MachineInfo, Needed, Run, Stuck, Waived, decode_stuck_report, intervals,
+        Elapsed, Fetched, How, Machine, MachineError, MachineInfo, Needed, Run, Stuck, Waived, decode_stuck_report, intervals,
         layout::Layout,
         validation::{self, Members, Needs},
     },
@@ -261,10 +261,10 @@ impl Emulator {
             self.carry_out(actions, needs, deadline, None)?;
         let (races, waived) = told(races, &self.options.interleaving().to_string());
         let hang = |cause, stuck, standing| MachineError::Hang {
-            after_ms: now / 1_000_000,
+            after: Elapsed::EmulatedNs(now),
             cause,
             stuck,
-            unfinished: unfinished.clone(),
+            unfinished: unfinished[..].into(),
             standing,
             blamed: Box::default(),
         };
@@ -527,9 +527,9 @@ fn unexpected(error: AccessError) -> MachineError {
 /// The error with what kernels printed before it, which often says why.
 fn with_printed(error: MachineError, printed: &[String]) -> MachineError {
     match error {
-        MachineError::Hang { after_ms, cause, stuck, unfinished, mut standing, blamed } => {
+        MachineError::Hang { after, cause, stuck, unfinished, mut standing, blamed } => {
             standing.extend_from_slice(printed);
-            MachineError::Hang { after_ms, cause, stuck, unfinished, standing, blamed }
+            MachineError::Hang { after, cause, stuck, unfinished, standing, blamed }
         }
         MachineError::Fault { ranks, what, code, blamed } => {
             let code = [code].into_iter().chain(printed.iter().cloned()).collect::<Vec<_>>().join("; ");

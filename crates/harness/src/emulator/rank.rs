@@ -22,7 +22,7 @@ use super::{
 };
 use passmuster_bootstrap::{Bootstrap, BootstrapError, Loss};
 use passmuster_plan::{
-    machine::{How, Machine, MachineError, MachineInfo, Run, Stuck, intervals},
+    machine::{Elapsed, How, Machine, MachineError, MachineInfo, Run, Stuck, intervals},
     plan::{BufferSpec, MAX_RANKS, Region, Script},
 };
 
@@ -75,7 +75,8 @@ struct Beginning {
 #[derive(Clone, Debug, Serialize, Deserialize)]
 struct Outcome {
     ending: Ending,
-    after_ms: u64,
+    /// Emulated nanoseconds.
+    after_ns: u64,
     stuck: Vec<Stuck>,
     standing: Vec<String>,
 }
@@ -356,7 +357,7 @@ fn outcome(ended: Ended) -> (Outcome, Vec<Vec<f64>>, Vec<Vec<passmuster_plan::ma
         Some(stopped) => (Ending::Error(of_stopped(stopped)), Vec::new()),
     };
     standing.truncate(TOLD_PLACES);
-    (Outcome { ending, after_ms: now / 1_000_000, stuck, standing }, marks, fetched)
+    (Outcome { ending, after_ns: now, stuck, standing }, marks, fetched)
 }
 
 /// The error of a run, by what became of each rank's part of it. What a kernel or an operation did wrong comes before that others did not finish for it, and that
@@ -373,8 +374,15 @@ fn merged(outcomes: &[Outcome], deadline: Duration) -> Option<MachineError> {
     let cause = first(|ending| if let Ending::Hang(cause) = ending { Some(cause.clone()) } else { None });
     let limit = first(|ending| if let Ending::Limit(limit) = ending { Some(limit.clone()) } else { None });
     let hang = |cause: String, standing| {
-        let after_ms = outcomes.iter().map(|outcome| outcome.after_ms).max().unwrap_or(0);
-        MachineError::Hang { after_ms, cause, stuck: stuck.clone(), unfinished: unfinished.clone(), standing, blamed: Box::default() }
+        let after_ns = outcomes.iter().map(|outcome| outcome.after_ns).max().unwrap_or(0);
+        MachineError::Hang {
+            after: Elapsed::EmulatedNs(after_ns),
+            cause,
+            stuck: stuck.clone(),
+            unfinished: unfinished[..].into(),
+            standing,
+            blamed: Box::default(),
+        }
     };
     match (error, cause, limit) {
         // A kernel whose wait gave up goes on with what is not there: what it does then is no finding of its own.
@@ -397,7 +405,7 @@ mod tests {
     use super::*;
 
     fn of(ending: Ending, standing: &str) -> Outcome {
-        Outcome { ending, after_ms: 3, stuck: Vec::new(), standing: vec![standing.to_owned()] }
+        Outcome { ending, after_ns: 3, stuck: Vec::new(), standing: vec![standing.to_owned()] }
     }
 
     fn told(outcomes: &[Outcome]) -> String {
@@ -414,12 +422,12 @@ mod tests {
         assert_eq!(told(&[peer(), wrong(), late()]), "rank 1 reads astray");
         assert_eq!(
             told(&[late(), of(Ending::Hang("deadlock: they wait".into()), "rank 1 polls"), done()]),
-            "hang after 3 ms: deadlock: they wait; ranks [0, 1] did not finish; rank 2 polls; rank 1 polls"
+            "hang after 3 ns of emulated time: deadlock: they wait; ranks [0, 1] did not finish; rank 2 polls; rank 1 polls"
         );
         assert_eq!(told(&[late(), of(Ending::Limit("not enough".into()), "rank 1 runs")]), "inconclusive: not enough");
         assert_eq!(
             told(&[done(), late()]),
-            "hang after 3 ms: ranks [1] waited for others for 5 s of wall time, and none was at work; ranks [1] did not finish; rank 2 polls"
+            "hang after 3 ns of emulated time: ranks [1] waited for others for 5 s of wall time, and none was at work; ranks [1] did not finish; rank 2 polls"
         );
     }
 }

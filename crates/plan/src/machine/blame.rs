@@ -133,7 +133,7 @@ impl MachineError {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::machine::Site;
+    use crate::machine::{Elapsed, Site};
 
     /// If this fails, a verdict does not know for whom a hang waited, or names a rank once for each of its blocks.
     #[test]
@@ -141,8 +141,14 @@ mod tests {
         let wait = |block, peer| Stuck { report: "a.stuck".into(), rank: 0, peer, block, site: Site::End, want: 3, saw: 2 };
         let stuck = vec![wait(0, 2), wait(1, 2), wait(0, 1)];
         let absent = Box::new([Blamed::new(1, How::Absent)]);
-        let hang =
-            MachineError::Hang { after_ms: 1, cause: String::new(), stuck, unfinished: vec![0], standing: Vec::new(), blamed: absent };
+        let hang = MachineError::Hang {
+            after: Elapsed::EmulatedNs(1),
+            cause: String::new(),
+            stuck,
+            unfinished: [0].into(),
+            standing: Vec::new(),
+            blamed: absent,
+        };
         let awaited = |peer| Blamed { at: Some(wait(0, peer)), ..Blamed::new(peer, How::Awaited) };
         let expected = [Blamed::new(1, How::Absent), awaited(2), awaited(1), Blamed::new(0, How::Unfinished)];
         assert_eq!(hang.blamed(), expected);

@@ -9,6 +9,7 @@ mod blame;
 pub mod compile;
 mod deferred;
 mod departure;
+mod elapsed;
 pub mod layout;
 mod stuck;
 pub mod trace;
@@ -21,6 +22,7 @@ use serde::{Deserialize, Serialize};
 pub use blame::{Blamed, How};
 pub use deferred::{Deferred, Pending};
 pub use departure::depart;
+pub use elapsed::Elapsed;
 pub(crate) use stuck::STUCK_FIELDS;
 pub use stuck::{STUCK_ENTRIES, Site, Stuck, decode_stuck_report};
 
@@ -114,16 +116,16 @@ pub enum MachineError {
         reason: String,
     },
     /// Ranks did not get to the end. The machine must not be used again.
-    #[error("hang after {after_ms} ms: {}", describe_hang(.cause, .stuck, .unfinished, .standing))]
+    #[error("hang after {after}: {}", describe_hang(.cause, .stuck, .unfinished, .standing))]
     Hang {
-        /// Milliseconds from the start of the run until it was given up, by the machine's own clock.
-        after_ms: u64,
+        /// Time from the start of the run until it was given up, by the machine's own clock.
+        after: Elapsed,
         /// What the machine knows of why it was given up, in a line; empty where all it knows is that time was up or that waits gave up.
         cause: String,
         /// Waits that gave up, or words that were never signalled.
         stuck: Vec<Stuck>,
         /// Ranks whose streams did not finish.
-        unfinished: Vec<usize>,
+        unfinished: Box<[usize]>,
         /// Where the warps and streams that did not finish stand, where the machine can see it.
         standing: Vec<String>,
         /// What else is known of ranks than `stuck` and `unfinished` say: see [`MachineError::blamed`].
