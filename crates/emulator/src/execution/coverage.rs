@@ -303,7 +303,7 @@ fn is_look(instruction: &Instruction) -> bool {
 }
 
 /// Whether who does this waits no more: it accesses memory that others see, meets others or ends.
-fn ends_wait(operation: &Operation) -> bool {
+pub(super) fn ends_wait(operation: &Operation) -> bool {
     use Instruction as I;
     match &operation.instruction {
         instruction if is_look(instruction) => false,

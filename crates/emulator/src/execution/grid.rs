@@ -565,6 +565,16 @@ impl Grid {
         standing
     }
 
+    /// Blocks that run.
+    pub(super) fn resident(&self) -> impl Iterator<Item = &Block> {
+        self.blocks.iter().flatten()
+    }
+
+    /// What does not change while it runs.
+    pub(super) fn launch(&self) -> &Launch {
+        &self.launch
+    }
+
     /// Undefined values that its threads got so far, one of each instruction.
     pub fn undefined(&self) -> &[UndefinedValue] {
         &self.undefined

@@ -58,6 +58,7 @@ mod float;
 mod grid;
 mod integer;
 mod lanes;
+mod looks;
 mod matrix;
 mod mbarrier;
 mod multimem;
@@ -74,6 +75,7 @@ pub use arithmetic::{Arithmetic, TensorCores};
 pub use coverage::{Arrivals, Coverage, Marks, Recorder, Site};
 pub use fault::{Fault, FaultSite, UndefinedValue};
 pub use grid::{Grid, Shape, Turn, WarpPosition, WarpState};
+pub use looks::{Look, Step, Wanted, number};
 pub use multimem::MultimemReduction;
 pub use program::{DeviceLimits, Footprint, Program, Residency, takes_dynamic_shared};
 

@@ -220,6 +220,11 @@ impl Warp {
         self.groups.iter_mut().filter(|group| group.waiting == Waiting::Lanes).for_each(|group| group.waiting = Waiting::No);
     }
 
+    /// What its lanes read last with what may poll, of all places that it remembers, in no order.
+    pub(super) fn polls(&self) -> &[Poll] {
+        &self.polls
+    }
+
     /// Notes what lanes read; whether they read the same there before.
     pub(super) fn read_again(&mut self, poll: Poll) -> bool {
         let same_place = |known: &&mut Poll| Poll { read: poll.read, ..**known } == poll;

@@ -74,6 +74,7 @@ mod tensor_maps;
 #[cfg(test)]
 mod tests;
 mod views;
+mod writers;
 
 use std::sync::Arc;
 
@@ -83,6 +84,7 @@ pub use finding::ASSUMPTIONS;
 pub(crate) use instruction::{At, Effect, Touch};
 pub use operation::Known;
 pub use report::Report;
+pub use writers::Writer;
 
 use actors::{Actor, Block, Operation};
 use asynchronous::Asynchronous;

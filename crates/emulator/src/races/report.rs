@@ -91,7 +91,7 @@ impl Races {
     }
 
     /// The line of a side: of the source if the PTX tells, else of the PTX; of what is no kernel, what it is.
-    fn line(&self, side: &Side) -> String {
+    pub(super) fn line(&self, side: &Side) -> String {
         let Kind::Launch(number) = self.operation_of(side.actor).kind else { return self.actor_kind(side) };
         let code = &self.codes[number as usize];
         let of_ptx = |at: &Operation| format!("{}, PTX {}", code.entry, at.at);
