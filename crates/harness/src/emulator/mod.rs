@@ -9,6 +9,7 @@
 mod actions;
 mod board;
 mod group;
+mod hang;
 mod machine;
 mod modules;
 mod rank;

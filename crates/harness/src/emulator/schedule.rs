@@ -39,9 +39,10 @@ use std::{
 };
 
 use super::{
-    actions::{Among, Command, Kernel, Wait},
+    actions::{Command, Kernel, Wait},
     choice::Choice,
-    execution::{Arithmetic, Fault, Grid, Program, Turn, WarpPosition, WarpState},
+    execution::{Arithmetic, Fault, Grid, Turn, WarpState},
+    hang::Scene,
     memory::{AccessError, Address, Memory},
     races::{Races, Report},
     strategy::{Candidate, Interleaving, Picker, Strategy},
@@ -779,37 +780,10 @@ impl<'a> Schedule<'a> {
         crowded.into_iter()
     }
 
-    /// Where warps and streams stand, for people. Of kernels, those lanes come first that poll, which the others wait for, and of each rank's some first.
+    /// Where warps and streams stand, for people.
     fn standing(&self) -> Vec<String> {
-        let mut standing = Vec::new();
-        let mut in_kernels = Vec::new();
-        for (rank, index, stream) in self.streams() {
-            match &stream.head {
-                Head::Running(running) => {
-                    let mut polling = 0;
-                    for at in running.grid.standing() {
-                        let text = format!("rank {rank} stream {index} `{}` {}", running.entry, self.place(&running.program, &at));
-                        let polls = matches!(at.what, WarpState::Polling { .. });
-                        in_kernels.push(((!polls, if polls { polling } else { 0 }), text));
-                        polling += usize::from(polls);
-                    }
-                }
-                Head::Meeting(meeting) => {
-                    let absent = self.absent(*meeting);
-                    let Meeting { among: Among { group, index: of_nodes }, number } = meeting;
-                    let across = if of_nodes.is_some() { " across nodes" } else { "" };
-                    standing.push(format!(
-                        "rank {rank} stream {index} in library call {number}{across} of group {group} waits for ranks {absent:?}"
-                    ));
-                }
-                Head::Word(..) => standing.extend(self.waits_for_word(rank, index)),
-                Head::Join(side) => standing.push(format!("rank {rank} stream {index} waits for its side stream {side}")),
-                Head::Waiting | Head::Returning(..) => {}
-            }
-        }
-        in_kernels.sort_by_key(|(key, _)| *key);
-        standing.extend(in_kernels.into_iter().map(|(_, text)| text));
-        standing
+        let absent = |meeting| self.absent(meeting);
+        Scene { ranks: &self.ranks, memory: self.memory, races: self.races.as_ref(), absent: &absent }.standing()
     }
 
     /// Why no stream goes on where none runs a kernel.
@@ -818,32 +792,6 @@ impl<'a> Schedule<'a> {
             return "deadlock: streams wait for words that nobody is left to write";
         }
         "deadlock: ranks wait in a library call for ranks that do not come"
-    }
-
-    /// What a stream waits for that waits for a word, for people.
-    fn waits_for_word(&self, rank: usize, stream: usize) -> Option<String> {
-        let (commands, index, _) = self.ranks[rank].streams[stream].first();
-        let Command::WaitValue(Wait { at, value, writers }) = &commands[index] else { return None };
-        let word = self.memory.load(*at, rank).map_or(0, u32::from_le_bytes);
-        let place = self.memory.describe(*at);
-        Some(format!("rank {rank} stream {stream} waits until {place} is {value}: it is {word}, and ranks {writers:?} write {value}"))
-    }
-
-    /// Where lanes of a warp stand, for people.
-    fn place(&self, program: &Program, standing: &WarpPosition) -> String {
-        let WarpPosition { block, warp, lanes, what, at, source } = standing;
-        let source = source.map_or_else(String::new, |source| {
-            let file = program.module().files.iter().find(|(index, _)| *index == source.file);
-            format!(" ({}:{})", file.map_or("unknown file", |(_, path)| path), source.line)
-        });
-        let what = match what {
-            WarpState::Barrier { id: WarpState::CLUSTER } => "waits at the barrier of its cluster".into(),
-            WarpState::Barrier { id } => format!("waits at barrier {id}"),
-            WarpState::Lanes => "waits for other lanes".into(),
-            WarpState::Polling { address } => format!("polls {}", self.memory.describe(Address(*address))),
-            WarpState::Running => "runs".into(),
-        };
-        format!("block {block} warp {warp} lanes {lanes:#010x} {what} at PTX {at}{source}")
     }
 }
 
