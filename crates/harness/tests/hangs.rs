@@ -36,7 +36,7 @@ fn wait(count: u32) -> String {
     )
 }
 
-/// Runs a kernel on the `first` ranks of `world` and says how it hangs; rank 1 sleeps before it for so many microseconds.
+/// Runs a kernel on the `first` ranks of `world` and says how it hangs; rank 1 sleeps for `sleeps` microseconds before it.
 fn hang(body: &str, (world, first): (u32, u32), sleeps: u64, options: EmulatorOptions) -> (Elapsed, Vec<String>, String) {
     let mut machine = Emulator::new(EmulatorOptions { library: library(body), ..options });
     let flag = BufferSpec::new("signals", 8, Role::Signals);
@@ -130,7 +130,7 @@ fn writer_is_unknown_without_the_race_check() {
     assert!(standing.iter().all(|line| !line.contains("wrote") && !line.contains("written")), "{standing:#?}");
 }
 
-/// If this fails, a block whose thread looks for all of it is told as so many warps at a barrier, under some schedule.
+/// If this fails, a block whose thread looks for all of it is reported as warps that wait at a barrier, under some schedule.
 #[rstest]
 fn polls_through_a_barrier(#[values(0, 1, 2, 3, 4, 5)] schedule: usize) {
     let body = "again:\n.loc 1 50 1\n@!%p7 ld.acquire.sys.global.u32 %r1, [%rd1];\n@!%p7 st.shared.u32 [seen], %r1;\n.loc 1 51 1\nbar.sync 0;\n\
@@ -139,4 +139,14 @@ fn polls_through_a_barrier(#[values(0, 1, 2, 3, 4, 5)] schedule: usize) {
     let (_, standing, _) = hang(body, (2, 1), 0, EmulatorOptions { strategy, seed, ..EmulatorOptions::default() });
     let expected = "lanes 0x00000001 polls rank 0 signals+4 at PTX 19:7 (signals.cu:50): found 0 (u32), wants == 3; nobody has written it";
     assert!(standing[0].contains(expected), "{standing:#?}");
+}
+
+/// If this fails, docs/emulator/hangs.md explains something else than what is printed.
+#[test]
+fn page_quotes_a_hang() {
+    let body = [signal(1), wait(1), wait(2), signal(2)].concat();
+    let (.., text) = hang(&body, (2, 2), 0, EmulatorOptions::default());
+    let words = |text: &str| text.split_whitespace().collect::<Vec<_>>().join(" ");
+    let page = include_str!("../../../docs/emulator/hangs.md");
+    assert!(words(page).contains(&words(&text)), "the page has no:\n{}", text.replace("; ", ";\n"));
 }

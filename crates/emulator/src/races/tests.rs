@@ -853,3 +853,38 @@ fn proxy_fences_know_their_space(#[case] fence: &str, #[case] of_shared: bool, #
         assert!(found.iter().all(|line| line.ends_with("fence.proxy.async is missing between")), "{found:?}");
     }
 }
+
+/// Who wrote bytes of a buffer last, by rank and operation.
+fn wrote(races: &Races, memory: &Memory, at: Address, bytes: u64) -> Vec<(usize, u32)> {
+    let writers = races.writers(memory.resolve(at, bytes, 0).unwrap(), bytes).unwrap();
+    writers.into_iter().map(|writer| (writer.rank, writer.operation.1)).collect()
+}
+
+/// If this fails, a hang says of a word that somebody else wrote it last, or leaves out one of those who counted it up.
+#[test]
+fn last_writers_of_a_word() {
+    let store = |rank, value: &'static str| -> Launch<'static> { (rank, 0, 1, 1, value) };
+    let (one, two) = ("st.release.sys.global.u32 [%f], 1;", "st.release.sys.global.u32 [%f], 2;");
+    let (races, memory, flag) = run(Profile::Hopper, &[store(1, one), store(0, two), store(1, "ld.acquire.sys.global.u32 %r1, [%f];")]);
+    assert_eq!(wrote(&races, &memory, flag, 4), [(0, 0)], "who read it after that is no writer");
+    assert_eq!(wrote(&races, &memory, flag.plus(4), 4), []);
+    assert_eq!(wrote(&races, &memory, flag.plus(2), 4), [(0, 0)], "a part of it");
+    let writers = races.writers(memory.resolve(flag, 4, 0).unwrap(), 4).unwrap();
+    assert_eq!((writers[0].operation, &*writers[0].at), ((0, 0), "k, PTX 9:1"));
+
+    let (races, memory, flag) = run(Profile::Hopper, &[store(1, one), store(1, two)]);
+    assert_eq!(wrote(&races, &memory, flag, 4), [(1, 1)]);
+
+    let count = "red.relaxed.sys.global.add.u32 [%f], 1;";
+    let (races, memory, flag) = run(Profile::Hopper, &[store(0, count), store(2, count)]);
+    assert_eq!(wrote(&races, &memory, flag, 4), [(0, 0), (2, 0)]);
+
+    let (first, second) = ("st.global.u32 [%d+508], 1;", "st.global.u32 [%d+512], 1;");
+    let (mut races, memory, flag) = run(Profile::Hopper, &[store(1, first), store(0, second)]);
+    // The buffer before it, a window further down.
+    let data = Address(flag.0 - (1 << 36));
+    assert_eq!(wrote(&races, &memory, data.plus(508), 8), [(0, 0), (1, 0)], "of two pages");
+    assert_eq!(wrote(&races, &memory, data.plus(504), 4), []);
+    races.ended = true;
+    assert_eq!(races.writers(memory.resolve(data, 4, 0).unwrap(), 4), None, "nobody has watched since");
+}

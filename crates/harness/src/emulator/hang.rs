@@ -35,7 +35,7 @@ struct Blocked {
     /// What stands alike but for its block.
     alike: (usize, usize, u32, u32),
     block: u32,
-    /// Other threads of the block, which wait at a barrier for this one, by where that is.
+    /// Other threads of the block, which wait for this one, by where that is.
     behind: BTreeMap<String, u32>,
     /// Blocks that stand alike.
     more: usize,
@@ -137,13 +137,19 @@ impl Scene<'_> {
             if looks.iter().any(|look| looks_there(&look)) {
                 continue;
             }
-            let waits_in_block = matches!(at.what, WarpState::Barrier { id } if id != WarpState::CLUSTER);
-            if waits_in_block && looks.iter().any(|look| look.block == at.block) {
+            let mut in_block = looks.iter().filter(|look| look.block == at.block);
+            let line = || short(&running.program, at.source).unwrap_or_else(|| format!("PTX {}", at.at));
+            let does = match at.what {
+                WarpState::Barrier { id } if id != WarpState::CLUSTER && in_block.next().is_some() => {
+                    Some(format!("for it at barrier {id} ({})", line()))
+                }
+                _ if in_block.any(|look| look.leads_around(at.at)) => Some("for it in the same loop".into()),
+                _ => None,
+            };
+            if let Some(does) = does {
                 // Those of blocks that are folded away are folded away with them.
                 if let Some(first) = blocked.iter_mut().find(|known| known.block == at.block) {
-                    let WarpState::Barrier { id } = at.what else { continue };
-                    let line = short(&running.program, at.source).unwrap_or_else(|| format!("PTX {}", at.at));
-                    *first.behind.entry(format!("barrier {id} ({line})")).or_default() += at.lanes.count_ones();
+                    *first.behind.entry(does).or_default() += at.lanes.count_ones();
                 }
                 continue;
             }
@@ -154,13 +160,14 @@ impl Scene<'_> {
     }
 
     fn blocked(&self, rank: usize, running: &Running, look: &Look, waits: &Waits) -> Blocked {
-        let Look { block, warp, lanes, address, ty, found, wanted, at, source } = look;
+        let Look { block, warp, lanes, address, found, wanted, at, source, .. } = look;
+        let ty = look.read_as();
         let mut why = Vec::new();
         let shown: Vec<usize> = match wanted {
             Some(wanted) if found.len() > 1 => wanted.parts(),
             _ => (0..found.len()).collect(),
         };
-        let found: Vec<String> = shown.iter().filter_map(|&part| found.get(part)).map(|&bits| number(bits, *ty)).collect();
+        let found: Vec<String> = shown.iter().filter_map(|&part| found.get(part)).map(|&bits| number(bits, ty)).collect();
         if !found.is_empty() {
             why.push(format!("found {} ({ty})", found.join(" and ")));
         }
@@ -227,9 +234,9 @@ impl std::fmt::Display for Blocked {
         if !why.is_empty() {
             write!(f, ": {why}")?;
         }
-        for (barrier, &threads) in behind {
+        for (does, &threads) in behind {
             let waits = if threads == 1 { "waits" } else { "wait" };
-            write!(f, "; {} of the block {waits} for it at {barrier}", counted(threads as usize, "thread"))?;
+            write!(f, "; {} of the block {waits} {does}", counted(threads as usize, "thread"))?;
         }
         if *more > 0 {
             write!(f, "; {} like it", counted(*more, "more block"))?;

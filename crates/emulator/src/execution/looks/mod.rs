@@ -5,25 +5,30 @@
 
 #[cfg(test)]
 mod tests;
+mod values;
 mod walk;
 mod wanted;
+mod way;
 
 pub use wanted::{Step, Wanted, number};
 
-use std::collections::HashMap;
+use std::{
+    collections::{BTreeSet, HashMap},
+    sync::Arc,
+};
 
-use passmuster_ptx::{Address, Base, Class, Instruction, Operand, Operation, Position, SourceLine, Space, Type, successors};
+use passmuster_ptx::{Address, Base, Class, Instruction, Operand, Operation, Position, SourceLine, Space, Type};
 use xxhash_rust::xxh3::xxh3_64;
 
 use super::{
     block::Block,
-    coverage::ends_wait,
     grid::Grid,
     registers::{Registers, lanes_of},
     warp::{Group, Poll, Warp},
 };
 use crate::memory::{self, Memory};
-use walk::{Walk, distances};
+use walk::Walk;
+use way::Way;
 
 /// Lanes of a warp that look at a word.
 #[derive(Clone, Debug, PartialEq)]
@@ -46,13 +51,27 @@ pub struct Look {
     pub at: Position,
     /// Its source line, where the PTX tells.
     pub source: Option<SourceLine>,
+    around: Arc<BTreeSet<Position>>,
 }
 
-/// Words of one launch that are told of, about.
+impl Look {
+    /// Whether an operation lies between one look and the next: who stands there goes around with who looks.
+    pub fn leads_around(&self, at: Position) -> bool {
+        self.around.contains(&at)
+    }
+
+    /// The type by which to read what was found: that of the test, where the look itself has no more than a width.
+    pub fn read_as(&self) -> Type {
+        let of_test = self.wanted.as_ref().and_then(Wanted::ty);
+        of_test.filter(|of_test| self.ty.is_untyped() && of_test.bits() == self.ty.bits()).unwrap_or(self.ty)
+    }
+}
+
+/// Words of one launch that are reported, about.
 const MOST_LOOKS: usize = 1024;
 
-/// How far it is to each look that there is, by function and operation: see [`distances`].
-type Ways = HashMap<(usize, usize), Vec<Option<u32>>>;
+/// The ways around of the looks so far, by function and operation, and the places on them.
+type Ways = HashMap<(usize, usize), (Way, Arc<BTreeSet<Position>>)>;
 
 impl Grid {
     /// What the lanes look at that are left and do not go on, in the order of blocks and warps.
@@ -88,7 +107,12 @@ impl Grid {
         of_group.sort_by_key(|poll| poll.pc + 1 != group.pc);
         for poll in of_group {
             let Some((ty, space, address, parts)) = look(code.get(poll.pc)) else { continue };
-            if !is_between_looks(code, poll.pc, group.pc) {
+            let way = ways.entry((group.frame.function, poll.pc)).or_insert_with(|| {
+                let way = Way::new(code, poll.pc);
+                let places = way.places(code);
+                (way, places)
+            });
+            if !way.0.leads_around(group.pc) {
                 continue;
             }
             let Some(addresses) = addresses(&registers, address, space) else { continue };
@@ -104,14 +128,14 @@ impl Grid {
                     None => words.push((addresses[lane], 1 << lane)),
                 }
             }
-            let way = ways.entry((group.frame.function, poll.pc)).or_insert_with(|| distances(code, poll.pc));
             for (address, lanes) in words {
                 let element = |part: usize| reads(space, address.wrapping_add(part as u64 * u64::from(ty.bytes())), ty.bytes());
                 let found = (0..parts).map(element).collect::<Option<Vec<u64>>>().unwrap_or_default();
                 let lane = lanes.trailing_zeros() as usize;
-                let wanted = Walk::new(code, (poll.pc, way), (&registers, lane), &reads).wanted();
+                let wanted = Walk::new(code, (poll.pc, &way.0), (&registers, lane), (&reads, launch.static_shared())).wanted();
                 let Operation { at, source, .. } = code[poll.pc];
-                looks.push(Look { block: block.common.index, warp: index as u32, lanes, address, ty, found, wanted, at, source });
+                let (block, warp, around) = (block.common.index, index as u32, way.1.clone());
+                looks.push(Look { block, warp, lanes, address, ty, found, wanted, at, source, around });
             }
             return;
         }
@@ -153,28 +177,4 @@ fn addresses(registers: &Registers, address: &Address, space: Space) -> Option<[
     let Base::Register(base) = address.base else { return None };
     debug_assert!(base.class != Class::Predicate && matches!(space, Space::Global | Space::Generic));
     Some(registers.bits(Operand::Register(base)).map(|base| base.wrapping_add_signed(address.offset)))
-}
-
-/// Whether who stands at an operation has looked and will look again, and does nothing else of consequence in between but to meet its block.
-fn is_between_looks(code: &[Operation], look: usize, here: usize) -> bool {
-    leads(code, look, here) && leads(code, here, look)
-}
-
-fn leads(code: &[Operation], from: usize, to: usize) -> bool {
-    let passes = |at: usize| match &code[at].instruction {
-        Instruction::BarrierSync { .. } | Instruction::BarrierReduce { .. } => true,
-        _ => !ends_wait(&code[at]),
-    };
-    let mut seen = vec![false; code.len()];
-    let mut next = vec![from];
-    while let Some(at) = next.pop() {
-        if at == to {
-            return true;
-        }
-        if at >= code.len() || std::mem::replace(&mut seen[at], true) || at != from && !passes(at) {
-            continue;
-        }
-        successors(&code[at], at, &mut |after| next.push(after));
-    }
-    false
 }

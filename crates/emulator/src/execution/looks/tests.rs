@@ -7,7 +7,7 @@ use crate::{
 };
 use passmuster_ptx::parse;
 
-/// What each lane of one block is told to wait for, where `words` are at the kernel's pointer `%d0`; its number is in `%t`.
+/// What the lanes of one block look at, where `words` are at the kernel's pointer `%d0`; its number is in `%t`.
 fn looks(body: &str, threads: u32, words: &[u32]) -> Vec<Look> {
     let text = format!(
         ".version 9.0\n.target sm_90\n.address_size 64\n.visible .entry k(.param .u64 at, .param .u32 want)\n{{\n\
@@ -66,14 +66,14 @@ fn compared_with_a_number() {
     assert_eq!(of("setp.eq.u32 %p1, %r1, %r15;", 2), "2: == 7", "a parameter");
 }
 
-/// If this fails, a loop that goes on where a test holds is told the wrong way round.
+/// If this fails, a loop that goes on where a test holds is reported the wrong way round.
 #[test]
 fn leaves_where_the_branch_is_not_taken() {
     assert_eq!(told(&format!("again:\n{LOAD}\nsetp.eq.u32 %p1, %r1, 0;\n@%p1 bra again;"), &[0]), "0: != 0");
     assert_eq!(told(&format!("again:\n{LOAD}\nsetp.ge.u32 %p1, %r1, 2;\n@%p1 bra done;\nbra again;\ndone:"), &[1]), "1: >= 2");
 }
 
-/// If this fails, counters that wrap around, phases and parts of words are told as what they are not, or not at all.
+/// If this fails, counters that wrap around, phases and parts of words are reported as what they are not, or not at all.
 #[test]
 fn computed_from_the_word() {
     let of = |test: &str, word: u32| told(&until(LOAD, test), &[word]);
@@ -103,7 +103,7 @@ fn looked_at_otherwise() {
     assert_eq!(of("ld.relaxed.sys.global.u32 %r1, [%d0];", "nanosleep.u32 20;\nsetp.eq.u32 %p1, %r1, 2;", 1), "1: == 2");
 }
 
-/// If this fails, a packet of data and flags is told as a wait for one of its words.
+/// If this fails, a packet of data and flags is reported as a wait for one of its words.
 #[test]
 fn several_words_at_once() {
     let look = "ld.volatile.global.v4.u32 {%r1, %r2, %r3, %r4}, [%d0];";

@@ -4,137 +4,22 @@
 //! that it follows a word through shared memory and a barrier. Where the word decides which way a branch goes, and the other way leads out of the
 //! loop, that is what the lane waits for. What the walk does not know makes it say nothing.
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::HashMap;
 
 use passmuster_ptx::{
     Address, BarrierReduction, Base, BitOp, BooleanOp, Class, Comparison, Condition, Instruction, IntegerOp, Operand, Operation, Register,
-    Space, Type, VoteMode, successors,
+    Space, Type, VoteMode,
 };
 
 use super::{
     super::{coverage::ends_wait, registers::Registers},
+    values::{Decides, Owes, Truth, Value},
     wanted::{Step, Wanted, holds, is_told, ones, swapped},
+    way::Way,
 };
 
 /// The most operations of a walk.
 const MOST_OPERATIONS: usize = 8192;
-
-/// What a value owes to the word.
-#[derive(Clone, Debug, PartialEq, Eq)]
-enum Owes {
-    Nothing,
-    /// It is an element of it after some steps.
-    Word(usize, Vec<Step>),
-    /// It is the first number if this holds, and else the second.
-    Choice(Wanted, [u64; 2]),
-    /// Something that has no name here.
-    Something,
-}
-
-#[derive(Clone, Debug)]
-struct Value {
-    now: Option<u64>,
-    owes: Owes,
-}
-
-/// What a predicate owes to the word.
-#[derive(Clone, Debug)]
-enum Decides {
-    Nothing,
-    /// It holds if this does.
-    If(Wanted),
-    Something,
-}
-
-#[derive(Clone, Debug)]
-struct Truth {
-    now: Option<bool>,
-    decides: Decides,
-}
-
-impl Value {
-    fn plain(now: Option<u64>) -> Value {
-        Value { now, owes: Owes::Nothing }
-    }
-
-    fn is_free(&self) -> bool {
-        self.owes == Owes::Nothing
-    }
-
-    /// The number, where it is known and owes the word nothing.
-    fn constant(&self) -> Option<u64> {
-        self.now.filter(|_| self.is_free())
-    }
-
-    /// The same after something that is known for each number, and may have a name as a step.
-    fn after(&self, step: Option<Step>, all: u64, of: impl Fn(u64) -> u64) -> Value {
-        let of = |bits: u64| of(bits) & all;
-        let owes = match (&self.owes, step) {
-            (Owes::Nothing, _) => Owes::Nothing,
-            (Owes::Word(part, steps), Some(step)) => Owes::Word(*part, with_step(steps.clone(), step, all)),
-            (Owes::Choice(wanted, numbers), _) => Owes::Choice(wanted.clone(), numbers.map(of)),
-            (Owes::Word(..) | Owes::Something, _) => Owes::Something,
-        };
-        Value { now: self.now.map(of), owes }
-    }
-}
-
-/// The steps and one more, with those of bits made one, and without one that changes nothing.
-fn with_step(mut steps: Vec<Step>, step: Step, all: u64) -> Vec<Step> {
-    match (steps.last_mut(), step) {
-        (_, Step::Add(0) | Step::ShiftRight(0)) => {}
-        (_, Step::Bits { and, xor }) if and & all == all && xor & all == 0 => {}
-        (Some(Step::Bits { and, xor }), Step::Bits { and: more, xor: other }) => (*and, *xor) = (*and & more, *xor & more ^ other),
-        (Some(Step::Add(sum)), Step::Add(more)) => *sum = sum.wrapping_add(more) & all,
-        _ => steps.push(step),
-    }
-    steps
-}
-
-impl Truth {
-    fn plain(now: Option<bool>) -> Truth {
-        Truth { now, decides: Decides::Nothing }
-    }
-
-    fn negated(self) -> Truth {
-        let decides = match self.decides {
-            Decides::If(wanted) => Decides::If(wanted.negated()),
-            other => other,
-        };
-        Truth { now: self.now.map(|now| !now), decides }
-    }
-
-    fn combine(self, op: BooleanOp, other: Truth) -> Truth {
-        let now = match (op, self.now, other.now) {
-            (BooleanOp::And, Some(false), _) | (BooleanOp::And, _, Some(false)) => Some(false),
-            (BooleanOp::Or, Some(true), _) | (BooleanOp::Or, _, Some(true)) => Some(true),
-            (BooleanOp::And, Some(a), Some(b)) => Some(a & b),
-            (BooleanOp::Or, Some(a), Some(b)) => Some(a | b),
-            (BooleanOp::Xor, Some(a), Some(b)) => Some(a ^ b),
-            _ => None,
-        };
-        let decides = match (op, self.decides, other.decides) {
-            (_, Decides::Nothing, Decides::Nothing) => Decides::Nothing,
-            (BooleanOp::And, Decides::If(a), Decides::If(b)) => Decides::If(a.and(b)),
-            (BooleanOp::Or, Decides::If(a), Decides::If(b)) => Decides::If(a.or(b)),
-            (BooleanOp::Xor, ..) => Decides::Something,
-            // What owes the word nothing and holds already, or does not, settles it or leaves it to the other.
-            (op, Decides::If(wanted), Decides::Nothing) => of_one(op, wanted, other.now),
-            (op, Decides::Nothing, Decides::If(wanted)) => of_one(op, wanted, self.now),
-            _ => Decides::Something,
-        };
-        Truth { now, decides }
-    }
-}
-
-/// What is decided by a test and a predicate that owes the word nothing.
-fn of_one(op: BooleanOp, wanted: Wanted, other: Option<bool>) -> Decides {
-    match (op, other) {
-        (BooleanOp::And, Some(false)) | (BooleanOp::Or, Some(true)) => Decides::Nothing,
-        // A test of something else besides may turn out either way: the word is what is looked at.
-        _ => Decides::If(wanted),
-    }
-}
 
 /// What reads memory as it is now: bytes at an address in a space.
 pub(super) type Reads<'a> = &'a dyn Fn(Space, u64, u32) -> Option<u64>;
@@ -160,8 +45,9 @@ pub(super) struct Walk<'a> {
     /// The operation that looks, and the address.
     look: usize,
     at: Option<u64>,
-    /// See [`distances`].
-    distances: &'a [Option<u32>],
+    way: &'a Way,
+    /// Where dynamic shared memory starts, before it is aligned.
+    dynamic: u64,
     values: HashMap<Register, Value>,
     truths: HashMap<Register, Truth>,
     stored: HashMap<(Space, u64), (u32, Value)>,
@@ -172,12 +58,12 @@ impl<'a> Walk<'a> {
     /// A lane that has just looked. `registers` are at its frame.
     pub(super) fn new(
         code: &'a [Operation],
-        (look, distances): (usize, &'a [Option<u32>]),
+        (look, way): (usize, &'a Way),
         (registers, lane): (&'a Registers, usize),
-        reads: Reads<'a>,
+        (reads, dynamic): (Reads<'a>, u64),
     ) -> Walk<'a> {
         let (values, truths, stored) = Default::default();
-        let mut walk = Walk { code, registers, lane, reads, look, at: None, distances, values, truths, stored, pc: look };
+        let mut walk = Walk { code, registers, lane, reads, look, at: None, way, dynamic, values, truths, stored, pc: look };
         walk.at = walk.looks_at();
         walk.see();
         walk.pc += 1;
@@ -269,7 +155,7 @@ impl<'a> Walk<'a> {
 
     /// The fewest operations from one to the look; `None` if no way leads there.
     fn distance(&self, from: usize) -> Option<u32> {
-        self.distances.get(from).copied().flatten()
+        self.way.distance(from)
     }
 
     fn looks_at(&self) -> Option<u64> {
@@ -299,7 +185,8 @@ impl<'a> Walk<'a> {
         let base = match address.base {
             Base::Register(register) => self.value(Operand::Register(register)).constant()?,
             Base::Zero => 0,
-            Base::Variable(_) | Base::Function(_) | Base::DynamicShared { .. } => return None,
+            Base::DynamicShared { align } => self.dynamic.next_multiple_of(u64::from(align.max(1))),
+            Base::Variable(_) | Base::Function(_) => return None,
         };
         Some(base.wrapping_add_signed(address.offset))
     }
@@ -595,23 +482,6 @@ impl<'a> Walk<'a> {
         };
         Truth { now, decides }
     }
-}
-
-/// From each operation of a function the fewest operations to one of them; `None` from where no way leads there.
-pub(super) fn distances(code: &[Operation], to: usize) -> Vec<Option<u32>> {
-    let mut before = vec![Vec::new(); code.len()];
-    for (at, operation) in code.iter().enumerate() {
-        successors(operation, at, &mut |next| before.get_mut(next).into_iter().for_each(|before: &mut Vec<usize>| before.push(at)));
-    }
-    let mut distances = vec![None; code.len()];
-    let mut next = VecDeque::from([(to, 0)]);
-    while let Some((at, steps)) = next.pop_front() {
-        if distances[at].is_none() {
-            distances[at] = Some(steps);
-            next.extend(before[at].iter().map(|&at| (at, steps + 1)));
-        }
-    }
-    distances
 }
 
 /// The registers that an instruction writes.

@@ -16,7 +16,7 @@ pub enum Step {
     },
     /// A sum, which wraps around.
     Add(u64),
-    /// Shifted right by so many bits, zeros from above.
+    /// Shifted right by a number of bits, with zeros from above.
     ShiftRight(u32),
 }
 
@@ -145,6 +145,14 @@ impl Wanted {
     /// Either of these, each of them once.
     pub(super) fn or(self, other: Wanted) -> Wanted {
         self.negated().and(other.negated()).negated()
+    }
+
+    /// The type of the first comparison.
+    pub(super) fn ty(&self) -> Option<Type> {
+        match self {
+            Wanted::Is { ty, .. } => Some(*ty),
+            Wanted::All(of) | Wanted::Any(of) => of.first().and_then(Wanted::ty),
+        }
     }
 
     /// The elements of the vector that it speaks of, each once.
