@@ -44,11 +44,32 @@ fn their_mutants_are_scored() {
     assert!(!text.contains("value mutants"), "only the kernel's own: {text}");
 }
 
-/// If this fails, a user whose kernel hangs does not learn which rank did not come, which are stuck, or where they wait.
+/// If this fails, a user whose kernel hangs does not learn which rank did not come, which are stuck, where they wait and for which value.
 #[rstest]
-#[case::in_cuda("all_reduce/one_shot_by_value", "w=8:n=5000", 7, "[0, 1, 2, 3, 4, 5, 6]", "signals+28 at PTX 73:1", 1)]
-#[case::in_triton("all_gather/all_gather_triton", "w=2:n=2500", 1, "[0]", "pads+520 at PTX 129:2 (signals.py:26)", 4)]
-#[case::of_the_root("broadcast/broadcast_push", "w=2:n=5000", 0, "[1]", "window+4096 at PTX 216:1", 1)]
+#[case::in_cuda(
+    "all_reduce/one_shot_by_value",
+    "w=8:n=5000",
+    7,
+    "[0, 1, 2, 3, 4, 5, 6]",
+    "signals+28 at PTX 73:1: found 1 (u32), wants == 2; rank 7 (operation 2, ",
+    1
+)]
+#[case::in_triton(
+    "all_gather/all_gather_triton",
+    "w=2:n=2500",
+    1,
+    "[0]",
+    "pads+512 at PTX 133:7 (signals.py:26): found 2 (s32), wants >= 3; rank 1 (operation 2, signals.py:20) wrote it last",
+    4
+)]
+#[case::of_the_root(
+    "broadcast/broadcast_push",
+    "w=2:n=5000",
+    0,
+    "[1]",
+    "window+4096 at PTX 216:1: found 1 (u32), wants >= 2; rank 0 (operation 2, ",
+    1
+)]
 fn a_rank_that_stays_away_is_named(
     #[case] of: &str,
     #[case] size: &str,
