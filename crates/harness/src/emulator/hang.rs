@@ -68,10 +68,10 @@ impl Scene<'_> {
                         "rank {rank} stream {stream} in library call {number}{across} of group {group} waits for ranks {absent:?}"
                     ));
                 }
+                // The plan says who writes it.
                 Head::Word(..) => standing.extend(self.word((rank, stream)).map(|(wait, word)| {
                     let (place, value, writers) = (self.memory.describe(wait.at), wait.value, &wait.writers);
-                    let wrote = self.wrote((rank, wait.at, 4), &waits).map(|text| format!("; {text}")).unwrap_or_default();
-                    format!("rank {rank} stream {stream} waits until {place} is {value}: it is {word}, and ranks {writers:?} write {value}{wrote}")
+                    format!("rank {rank} stream {stream} waits until {place} is {value}: it is {word}, and ranks {writers:?} write {value}")
                 })),
                 Head::Join(side) => standing.push(format!("rank {rank} stream {stream} waits for its side stream {side}")),
                 Head::Waiting | Head::Returning(..) => {}
