@@ -677,9 +677,17 @@ fn bad_input_is_said() {
     let unknown = run(&["bench", "--contenders", "three_shot"]);
     assert_eq!(unknown.status.code(), Some(2));
     let said = text(&unknown.stderr);
-    assert!(said.contains("unknown algorithm `three_shot` of all_reduce: expected one of one_shot, two_shot"), "{said}");
+    assert!(
+        said.contains(
+            "unknown algorithm `three_shot` of all_reduce: did you mean `one_shot` or `two_shot`? expected one of one_shot, two_shot"
+        ),
+        "{said}"
+    );
     let copied = run(&["bench", "all_gather", "--op", "max"]);
     assert_eq!((copied.status.code(), text(&copied.stderr).contains("--op max: all_gather has copy")), (Some(2), true));
     let untyped = run(&["bench", "--dtype", "f8"]);
-    assert_eq!((untyped.status.code(), text(&untyped.stderr).contains("unknown dtype `f8`: expected one of f32")), (Some(2), true));
+    assert_eq!(
+        (untyped.status.code(), text(&untyped.stderr).contains("unknown dtype `f8`: did you mean `i8` or `u8`? expected one of f32")),
+        (Some(2), true)
+    );
 }

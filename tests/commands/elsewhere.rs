@@ -153,7 +153,7 @@ fn mistakes_are_named(#[case] line: &str, #[case] named: &str) {
     "29:8: a second buffer"
 )]
 #[case::circular_grid("\"min(min", "\"grid + min(min", "15:9: unknown word `grid`: expected one of count, ")]
-#[case::circular_block("block = 512", "block = \"block\"", "16:10: unknown word `block`: expected one of ")]
+#[case::circular_block("block = 512", "block = \"block\"", "16:10: unknown word `block`: did you mean `waiting_blocks`? expected one of ")]
 #[case::circular_buffer("\"(2 * 36 * 8", "\"signals + (2 * 36 * 8", "26:10: unknown word `signals`: expected one of ")]
 #[case::beyond_any_device("\"(2 * 36 * 8 + 36) * 4\"", "\"world * 1125899906842624\"", "26:10: bytes of buffer `signals` ")]
 #[case::no_such_entry("\"one_shot_{dtype}\"", "\"two_shot_{dtype}\"", "5:9: kernel `two_shot_f32` is not in the PTX, which has ")]

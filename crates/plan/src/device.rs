@@ -1,5 +1,7 @@
 //! GPUs by their models: what plans, the emulator and timings go by where no device says it.
 
+use crate::spelling::expected;
+
 /// A model of GPU. Multiprocessors and shared memory: NVIDIA's white papers of each, and the CUDA programming guide's table of compute capabilities.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct DeviceModel {
@@ -57,8 +59,8 @@ impl DeviceModel {
     /// Names those that are known.
     pub fn find(name: &str) -> Result<DeviceModel, String> {
         DeviceModel::ALL.into_iter().find(|model| model.name == name).ok_or_else(|| {
-            let names = DeviceModel::ALL.map(|model| model.name).join(", ");
-            format!("unknown device `{name}`: expected one of {names}")
+            let names = DeviceModel::ALL.map(|model| model.name);
+            format!("unknown device `{name}`: {}", expected(name, &names))
         })
     }
 
@@ -235,7 +237,10 @@ mod tests {
     #[test]
     fn models_are_found_by_name() {
         assert_eq!(DeviceModel::find("h200"), Ok(DeviceModel::H200));
-        assert_eq!(DeviceModel::find("h20").unwrap_err(), "unknown device `h20`: expected one of a100, h100, h200, b200");
+        assert_eq!(
+            DeviceModel::find("h20").unwrap_err(),
+            "unknown device `h20`: did you mean `h200`? expected one of a100, h100, h200, b200"
+        );
     }
 
     /// If this fails, blocks that a device cannot hold together are run together, and a hang is missed, or a false one reported. The numbers are those of

@@ -11,6 +11,7 @@ use xxhash_rust::xxh3::Xxh3Default;
 use crate::{
     modules::{FOREIGN, Module, code_hash, entries, name_without_stalls, with_stalls},
     plan::Launch,
+    spelling::expected,
 };
 
 /// The PTX that launches refer to: that of modules, of which some may be replaced, as by a mutant, and others added.
@@ -120,7 +121,7 @@ impl Library {
         let modules = &self.embedded.modules;
         let index = modules.iter().position(|m| m.name == module).ok_or_else(|| {
             let names: Vec<&str> = modules.iter().map(|m| m.name).collect();
-            format!("unknown kernel module `{module}`: expected one of {}", names.join(", "))
+            format!("unknown kernel module `{module}`: {}", expected(module, &names))
         })?;
         Ok((index, modules[index].ptx))
     }

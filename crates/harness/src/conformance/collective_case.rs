@@ -12,6 +12,7 @@ use passmuster_plan::{
     collective::{Collective, Counts, DType, ReduceOp, Shape},
     machine::Site,
     plan::{Departure, MAX_RANKS},
+    spelling::expected,
 };
 
 /// One point of the test space.
@@ -610,7 +611,7 @@ fn parse(id: &str) -> Result<CollectiveCase, String> {
                 case.start = u32::try_from(start).map_err(|_| format!("start={value}: at most ffffffff"))?;
             }
             "seed" => case.seed = hexadecimal(key, value)?,
-            _ => return Err(format!("unknown key `{key}`: expected one of {}", KEYS.join(", "))),
+            _ => return Err(format!("unknown key `{key}`: {}", expected(key, &KEYS))),
         }
     }
     let given = |key| pairs.iter().any(|&(given, _)| given == key);
@@ -686,7 +687,7 @@ impl FromStr for Fault {
         };
         Fault::all(rank).into_iter().find(|fault| fault.to_string() == value).ok_or_else(|| {
             let allowed: Vec<String> = Fault::all(0).into_iter().map(Fault::form).collect();
-            format!("unknown fault `{value}`: expected one of {}", allowed.join(", "))
+            format!("unknown fault `{value}`: {}", expected(value, &allowed))
         })
     }
 }
@@ -778,7 +779,7 @@ mod tests {
     #[case("all_reduce", "`all_reduce` is not COLLECTIVE/ALGORITHM")]
     #[case(
         "all_redcue/x:bf16,sum:w=2:n=1",
-        "unknown collective `all_redcue`: expected one of all_reduce, all_gather, reduce_scatter, all_to_all, broadcast, reduce"
+        "unknown collective `all_redcue`: did you mean `all_reduce`? expected one of all_reduce, all_gather, reduce_scatter, all_to_all, broadcast, reduce"
     )]
     #[case("all_gather/push:bf16,sum:w=2:n=1", "operator sum of all_gather: expected one of copy")]
     #[case("reduce/pull:bf16,sum:w=2:n=1:root=2", "root 2 of reduce: roots are 0 to 1")]
@@ -788,14 +789,17 @@ mod tests {
     #[case("all_to_all/push:bf16,copy:w=2:n=1:in_place", "in_place: all_to_all has no call in place")]
     #[case("all_to_all/push:bf16,copy:w=2:calls=push.1+[push.2.in_place]x2", "in_place: all_to_all has no call in place")]
     #[case("all_reduce/two_shot:bf16,copy:w=2:n=1", "operator copy of all_reduce: expected one of sum, min, max, avg, prod")]
-    #[case("all_reduce/tow_shot:bf16,sum:w=2:n=1", "unknown algorithm `tow_shot` of all_reduce: expected one of one_shot, two_shot")]
+    #[case(
+        "all_reduce/tow_shot:bf16,sum:w=2:n=1",
+        "unknown algorithm `tow_shot` of all_reduce: did you mean `two_shot`? expected one of one_shot, two_shot"
+    )]
     #[case("all_reduce/two_shot:bf16,sum:n=1", "no world size (w=)")]
     #[case("all_reduce/two_shot:bf16,sum:w=2", "exactly one of n= and calls= must be given")]
     #[case("all_reduce/two_shot:bf16,sum:w=73:n=1", "w=73: a group has 1 to 72 ranks")]
     #[case("all_reduce/two_shot:bf16,sum:w=2:n=99999999999999999999", "n=99999999999999999999 is not a number that fits")]
     #[case("all_reduce/two_shot:bf16,sum:w=2:n=1:fault=absent@r2", "rank 2 of 2: ranks are 0 to 1")]
     #[case("all_reduce/two_shot:bf16,sum:w=2:n=1:w=3", "`w` given twice")]
-    #[case("all_reduce/two_shot:bf16,sum:w=2:n=1:of=3", "unknown key `of`: expected one of w, n, nodes, root")]
+    #[case("all_reduce/two_shot:bf16,sum:w=2:n=1:of=3", "unknown key `of`: did you mean `off`? expected one of w, n, nodes, root")]
     fn errors_say_what_was_expected(#[case] id: &str, #[case] start: &str) {
         let error = Case::resolve(id, &REGISTRY).unwrap_err().to_string();
         assert!(error.starts_with(start) && error.ends_with(&format!("in case id `{id}`")), "{error}");

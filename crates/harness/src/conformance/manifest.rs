@@ -422,7 +422,7 @@ mod tests {
     #[case("", "m.toml:1:1: missing field `require`")]
     #[case("require = []", "m.toml:1:11: nothing is required: expected a [[require]]")]
     #[case("[[require]]\nquery = \"*\"\npassed = 0", "m.toml:3:10: passed = 0: at least 0 always holds, expected 1 or more")]
-    #[case("[[require]]\nquery = \"*:*,*:v=3\"\npassed = 1", "m.toml:2:9: unknown key `v` in query `*:*,*:v=3`: the nearest are n, w")]
+    #[case("[[require]]\nquery = \"*:*,*:v=3\"\npassed = 1", "m.toml:2:9: unknown key `v` in query `*:*,*:v=3`: expected one of w, n, ")]
     #[case(
         "[[require]]\nquery = \"*\"\nmachine = \"gpu\"\npassed = 1",
         "m.toml:3:11: unknown machine `gpu`: expected one of emulator, cuda"

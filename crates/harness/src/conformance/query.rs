@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use passmuster_plan::algorithms;
+use passmuster_plan::{algorithms, spelling::nearest};
 
 use super::{
     List,
@@ -40,8 +40,6 @@ enum Of {
 const HEAD: [&str; 4] = ["collective", "algorithm", "dtype", "operator"];
 
 /// The most names that an error calls the nearest.
-const NEAREST: usize = 3;
-
 /// The most values that an error lists.
 const LISTED: usize = 16;
 
@@ -213,27 +211,6 @@ fn instead<'k>(word: &str, known: impl Iterator<Item = &'k str> + Clone) -> Stri
     }
 }
 
-/// Those of `known` that somebody who wrote `word` may have meant, the nearest first: numbers by value; names by edits, a swap of two letters counting
-/// as one, of which there are at most one for three letters; names that `word` is a part of.
-fn nearest<'k>(word: &str, known: impl Iterator<Item = &'k str>) -> Vec<&'k str> {
-    let number = word.parse::<u64>().ok();
-    let distance = |name: &str| -> Option<u64> {
-        if let Some(number) = number {
-            return Some(name.parse::<u64>().ok()?.abs_diff(number));
-        }
-        let edits = strsim::osa_distance(word, name);
-        let is_near = edits <= word.len().max(name.len()).div_ceil(3).min(4);
-        // A part of a name is farther than a mistake in one.
-        let is_part = word.len() > 1 && name.contains(word);
-        if is_near { Some(edits as u64) } else { is_part.then_some(100 + name.len() as u64) }
-    };
-    let mut near: Vec<(u64, &str)> = known.filter_map(|name| Some((distance(name)?, name))).collect();
-    near.sort_unstable();
-    // Beside a mistake of one letter, one of two is none.
-    let most = near.first().filter(|_| number.is_none()).map_or(u64::MAX, |(least, _)| *least);
-    near.into_iter().filter(|(distance, _)| *distance <= most).map(|(_, name)| name).take(NEAREST).collect()
-}
-
 /// Whether `value` matches `pattern`, in which `*` stands for any text.
 fn glob(pattern: &str, value: &str) -> bool {
     match pattern.split_once('*') {
@@ -302,7 +279,7 @@ mod tests {
     #[case::collective("all_reduec/*", "no case has collective `all_reduec`: the nearest is all_reduce")]
     #[case::algorithm("all_reduce/two_shto", "no case has algorithm `two_shto`: the nearest is two_shot")]
     #[case::of_the_collective("all_gather/two_shot", "no case has algorithm `two_shot`: expected one of push")]
-    #[case::part_of_a_name("all_reduce/two", "no case has algorithm `two`: the nearest is two_shot")]
+    #[case::part_of_a_name("all_reduce/two", "no case has algorithm `two`: the nearest are two_shot")]
     #[case::dtype("*:bf61", "no case has dtype `bf61`: the nearest is bf16")]
     #[case::operator("*:*,summ", "no case has operator `summ`: the nearest is sum")]
     #[case::world("*:*,*:w=99", "no case has w=99: the nearest are 16, 8, 3")]

@@ -7,6 +7,7 @@ use crate::{
     collective::{Collective, ReduceOp},
     library::Library,
     modules::{self, Module},
+    spelling::expected,
 };
 
 /// What a library of kernels has: passmuster's own is `passmuster_kernels::catalogue()`.
@@ -64,7 +65,7 @@ pub struct Registry {
 #[non_exhaustive]
 pub enum RegistryError {
     /// There is no such algorithm.
-    #[error("unknown algorithm `{name}` of {collective}: expected one of {}", .known.join(", "))]
+    #[error("unknown algorithm `{name}` of {collective}: {}", expected(.name, .known))]
     Unknown {
         /// What it should do.
         collective: Collective,
@@ -84,7 +85,7 @@ pub enum RegistryError {
         now: &'static str,
     },
     /// There is no such way to multiply.
-    #[error("unknown algorithm `{name}` of {half}: expected one of {}", .known.join(", "))]
+    #[error("unknown algorithm `{name}` of {half}: {}", expected(.name, .known))]
     UnknownProduct {
         /// What it should do.
         half: TensorParallelFusion,

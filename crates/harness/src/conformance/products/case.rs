@@ -13,6 +13,7 @@ use passmuster_plan::{
     algorithms::{Registry, TensorParallel, TensorParallelFusion},
     collective::{DType, Layout, Product},
     plan::MAX_WORLD,
+    spelling::expected,
 };
 
 /// One point of the test space of products of matrices that ranks have parts of.
@@ -214,7 +215,7 @@ fn parse(id: &str) -> Result<ProductCase, String> {
             "groups" => case.groups = number(key, value)?,
             "fault" => case.fault = Some(value.parse()?),
             "seed" => case.seed = hexadecimal(key, value)?,
-            _ => return Err(format!("unknown key `{key}`: expected one of {}", KEYS.join(", "))),
+            _ => return Err(format!("unknown key `{key}`: {}", expected(key, &KEYS))),
         }
     }
     if let Some(missing) = ["w", "rows", "columns", "depth"].into_iter().find(|key| !pairs.iter().any(|(given, _)| given == key)) {
@@ -245,8 +246,18 @@ mod tests {
     const SHAPE: &str = "w=2:rows=8:columns=8:depth=8";
 
     #[rstest]
-    #[case("matmul/fused", "bf16,nk", SHAPE, "unknown product `matmul`: expected one of all_gather_matmul, matmul_reduce_scatter")]
-    #[case("all_gather_matmul/push", "bf16,nk", SHAPE, "unknown algorithm `push` of all_gather_matmul: expected one of nccl_ring+matmul, ")]
+    #[case(
+        "matmul/fused",
+        "bf16,nk",
+        SHAPE,
+        "unknown product `matmul`: did you mean `all_gather_matmul` or `matmul_reduce_scatter`? expected one of all_gather_matmul, matmul_reduce_scatter"
+    )]
+    #[case(
+        "all_gather_matmul/push",
+        "bf16,nk",
+        SHAPE,
+        "unknown algorithm `push` of all_gather_matmul: did you mean `pull`? expected one of nccl_ring+matmul, "
+    )]
     #[case("all_gather_matmul/pull", "bf16,sum", SHAPE, "unknown layout `sum`: expected one of nk, kn")]
     #[case("all_gather_matmul/pull", "bf16,nk", "w=2:rows=8:columns=8", "depth= must be given")]
     #[case(

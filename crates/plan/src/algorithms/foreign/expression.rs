@@ -5,7 +5,7 @@
 
 use std::fmt;
 
-use crate::collective::Counts;
+use crate::{collective::Counts, spelling::expected};
 
 /// The longest text.
 const MOST_BYTES: usize = 1024;
@@ -457,7 +457,7 @@ impl<'t> Reader<'t> {
             return self.words.iter().find(|word| word.name() == name).map(|&word| Node::Word(word)).ok_or_else(|| {
                 let known = self.words.iter().map(|word| word.name()).chain(functions.iter().map(|(name, _)| *name));
                 let known: Vec<&str> = known.collect();
-                Problem { at, what: format!("unknown word `{name}`: expected one of {}", known.join(", ")) }
+                Problem { at, what: format!("unknown word `{name}`: {}", expected(name, &known)) }
             });
         };
         self.nested(|reader| {
@@ -532,7 +532,7 @@ mod tests {
     #[case("2 * 18446744073709551615", 2, "2 * 18446744073709551615 does not fit into 64 bits")]
     #[case("world - count", 6, "8 - 1040 is below zero")]
     #[case("18446744073709551616", 0, "`18446744073709551616` is not a number of 64 bits")]
-    #[case("elements + 1", 0, "unknown word `elements`: expected one of count,")]
+    #[case("elements + 1", 0, "unknown word `elements`: did you mean `element_size`? expected one of count,")]
     #[case("1 +", 3, "the end where a number, a word or `(` is expected")]
     #[case("min(1; 2)", 5, "`;` where `,` is expected")]
     #[case("1 2", 2, "`2` is not expected here")]

@@ -18,6 +18,7 @@ use crate::{
     machine::{ASSUMPTIONS, GUARD},
     modules::FOREIGN,
     plan::{Arg, Fill, MAX_RANKS, MAX_SIDES, Role},
+    spelling::{did_you_mean, expected},
 };
 
 /// The largest specification, in bytes.
@@ -78,6 +79,17 @@ pub(super) struct Specification {
 /// Reads a file that a specification names: its contents, or why there are none.
 pub type Files<'f> = &'f dyn Fn(&str) -> Result<Vec<u8>, String>;
 
+/// An error of the TOML reader about a key or a value, with what was likely meant.
+fn meant(message: &str) -> String {
+    let mut names = message.split('`').skip(1).step_by(2);
+    let is_of_names = message.starts_with("unknown field") || message.starts_with("unknown variant");
+    let near = names.next().filter(|_| is_of_names).map(|word| did_you_mean(word, names)).unwrap_or_default();
+    match message.split_once(", expected") {
+        Some((what, rest)) if !near.is_empty() => format!("{what}: {near}expected{rest}"),
+        _ => message.to_owned(),
+    }
+}
+
 impl Specification {
     /// Reads a specification. `kernel` names the kernel in its place.
     pub(super) fn read(text: &str, kernel: Option<&str>, files: Files<'_>) -> Result<Specification, SpecError> {
@@ -87,7 +99,7 @@ impl Specification {
         }
         let document: Document = toml::from_str(text).map_err(|error| {
             let at = error.span().map_or(0, |span| span.start);
-            reader.error(at, error.message().trim().replace('\n', ", "))
+            reader.error(at, meant(&error.message().trim().replace('\n', ", ")))
         })?;
         reader.specification(document, kernel)
     }
@@ -182,7 +194,7 @@ impl Reader<'_> {
         let start = start.transpose().map_err(|why| self.error(contract.start.as_ref().map_or(0, |start| start.span().start), why))?;
         for (name, reason) in &contract.assumes {
             if !ASSUMPTIONS.contains(&&**name.get_ref()) {
-                return self.refuse(name, format!("assumption `{}`: expected one of {}", name.get_ref(), ASSUMPTIONS.join(", ")));
+                return self.refuse(name, format!("unknown assumption `{}`: {}", name.get_ref(), expected(name.get_ref(), &ASSUMPTIONS)));
             }
             if reason.get_ref().trim().is_empty() {
                 return self.refuse(reason, format!("assumption `{}` has no reason", name.get_ref()));
@@ -569,7 +581,7 @@ impl Reader<'_> {
             _ => Holder::Own(buffers.iter().position(own).ok_or_else(|| {
                 let known = buffers.iter().filter_map(|buffer| buffer.name.split_once('.')).map(|(_, own)| own);
                 let known: Vec<&str> = ["input", "output"].into_iter().chain(known).collect();
-                self.error(buffer.span().start, format!("unknown buffer `{name}`: expected one of {}", known.join(", ")))
+                self.error(buffer.span().start, format!("unknown buffer `{name}`: {}", expected(name, &known)))
             })?),
         };
         let offset = offset.map(|offset| self.quantity(offset, "offset", Word::OF_ARGUMENT)).transpose()?;

@@ -80,13 +80,17 @@ fn a_specification_is_a_plan() {
 
 #[test]
 fn unknown_words_are_refused_where_they_stand() {
-    assert!(refusal(SPEC).starts_with("15:19: unknown word `block_bytes`: expected one of count, world, "), "{}", refusal(SPEC));
+    assert!(
+        refusal(SPEC).starts_with("15:19: unknown word `block_bytes`: did you mean `slot_bytes`? expected one of count, world, "),
+        "{}",
+        refusal(SPEC)
+    );
 }
 
 #[rstest]
 #[case::toml("worlds = [2, 4]", "worlds = [2, 4", "8:1: missing comma between array elements")]
-#[case::key("in_place = true", "in_palce = true", "10:1: unknown field `in_palce`, expected one of")]
-#[case::dtype("\"bf16\"]", "\"bf61\"]", "4:18: unknown variant `bf61`, expected one of `f32`, ")]
+#[case::key("in_place = true", "in_palce = true", "10:1: unknown field `in_palce`: did you mean `in_place`? expected one of")]
+#[case::dtype("\"bf16\"]", "\"bf61\"]", "4:18: unknown variant `bf61`: did you mean `bf16`? expected one of `f32`, ")]
 #[case::name("\"mine\"", "\"mi:ne\"", "1:8: name `mi:ne`: 1 to 64 of a-z, 0-9 and _")]
 #[case::world("[2, 4]", "[2, 73]", "6:10: world size 73: a group has 1 to 72 ranks")]
 #[case::twice("[2, 4]", "[2, 2]", "6:10: worlds names one twice")]
@@ -115,7 +119,7 @@ fn unknown_words_are_refused_where_they_stand() {
 #[case::buffer(
     "peer_table = \"input\"",
     "peer_table = \"inputs\"",
-    "33:14: unknown buffer `inputs`: expected one of input, output, pads, own"
+    "33:14: unknown buffer `inputs`: did you mean `input`? expected one of input, output, pads, own"
 )]
 #[case::local("peer_table = \"input\"", "peer_table = \"own\"", "33:14: buffer `own` is local: peers have no address of it")]
 #[case::multicast("peer_table = \"input\"", "multicast = \"own\"", "33:13: buffer `own` is local: peers have no address of it")]
@@ -514,7 +518,10 @@ fn assumptions_have_names_and_reasons() {
     assert_eq!(foreign.assumes(), [("boundary".to_owned(), "a".to_owned()), ("vector".to_owned(), "b".to_owned())]);
     assert!(Foreign::read(&spec(), None).unwrap().assumes().is_empty());
     let unknown = refusal(&with("assumes.boundry = \"a\""));
-    assert_eq!(unknown, "13:9: assumption `boundry`: expected one of boundary, dependency, retired, vector, lanes, returned, alias");
+    assert_eq!(
+        unknown,
+        "13:9: unknown assumption `boundry`: did you mean `boundary`? expected one of boundary, dependency, retired, vector, lanes, returned, alias"
+    );
     let empty = refusal(&with("assumes.alias = \" \""));
     assert_eq!(empty, "13:17: assumption `alias` has no reason");
 }
