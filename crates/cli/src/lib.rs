@@ -14,6 +14,7 @@ mod bundle;
 mod by_ranks;
 mod compile;
 mod compiler;
+mod completions;
 mod conform;
 mod costs;
 #[cfg(feature = "bench")]
@@ -129,6 +130,7 @@ enum Command {
     #[cfg(feature = "bench")]
     Docs(docs::Docs),
     Bundle(bundle::Bundle),
+    Completions(completions::Completions),
     #[command(hide = true)]
     Worker(worker::Worker),
     #[cfg(feature = "bench")]
@@ -195,7 +197,7 @@ fn built_in() -> Registry {
 /// What is wrong with the registry, but where nobody needs one: `compile` writes the PTX that a module may lack, and help explains that.
 fn allowed(checked: Result<(), RegistryError>, line: &Result<CommandLine, clap::Error>) -> Result<(), RegistryError> {
     match line {
-        Ok(CommandLine { command: Command::Compile(_) }) => Ok(()),
+        Ok(CommandLine { command: Command::Compile(_) | Command::Completions(_) }) => Ok(()),
         Err(said) if !said.use_stderr() => Ok(()),
         _ => checked,
     }
@@ -247,6 +249,7 @@ fn run(command: Command, registry: &Registry, sh: &Shell) -> anyhow::Result<Exit
         #[cfg(feature = "bench")]
         Command::Docs(command) => command.run(sh),
         Command::Bundle(command) => command.run(sh),
+        Command::Completions(command) => command.run(CommandLine::command().name("passmuster")),
     }
 }
 
