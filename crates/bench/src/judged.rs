@@ -8,6 +8,7 @@ use super::Table;
 use passmuster_harness::{
     conformance::{
         Status, Verdict,
+        coverage::{ModuleCoverage, Place},
         mutants::Outcome,
         report::{
             Partial, Record, Summary,
@@ -109,6 +110,7 @@ impl Judged {
             tables.extend(by_reason(status, with(status).map(|verdict| (verdict.case.as_str(), verdict.reason.as_str()))));
         }
         tables.extend(races_waived(&record.cases));
+        tables.extend(executed(&record.coverage));
         tables.extend(slowest(&record.cases));
         // Records of before there were selections have it in a note alone.
         let noted = || record.notes.iter().find_map(|note| note.split("query ").nth(1)?.split(", seed").next());
@@ -341,6 +343,44 @@ fn races_waived(verdicts: &[Verdict]) -> Option<Table> {
     rows.sort();
     rows.dedup_by(|a, b| a[..2] == b[..2]);
     (!rows.is_empty()).then(|| table("Races waived by the profile's assumptions", &["assumption", "what", "the first"], 3, rows))
+}
+
+/// Modules up to which a report says what of each was not executed, place by place: a record of more is of a whole list, and its file has the places.
+const DETAILED: usize = 3;
+
+/// What of the kernels was executed, and of a few kernels what was not, by source line.
+fn executed(modules: &[ModuleCoverage]) -> Vec<Table> {
+    if modules.is_empty() {
+        return Vec::new();
+    }
+    let row = |of: &ModuleCoverage| {
+        let kernels = format!("{}/{}", of.entries.covered, of.entries.all);
+        vec![of.module.clone(), kernels, of.instructions.to_string(), of.ways.to_string(), of.waits.to_string()]
+    };
+    let header = ["module", "kernels", "instructions", "branch ways", "waits, each side last"];
+    let mut tables = vec![table("Code executed", &header, 1, modules.iter().map(row))];
+    if modules.len() > DETAILED {
+        return tables;
+    }
+    let line = |place: &Place| format!("{}: {place}", place.module);
+    let untouched = modules.iter().flat_map(|of| &of.untouched);
+    let untouched = untouched.map(|of| vec![line(&of.from), of.to_line.to_string(), of.instructions.to_string()]);
+    tables.push(table("Code that no case executed", &["from", "to PTX line", "instructions"], 1, untouched));
+    let one_way = modules.iter().flat_map(|of| &of.one_way);
+    let one_way = one_way.map(|of| vec![line(&of.at), if of.taken { "always taken" } else { "never taken" }.into()]);
+    tables.push(table("Branches that always went one way", &["branch", "went"], 2, one_way));
+    let waits = modules.iter().flat_map(|of| &of.edges).map(|wait| {
+        let write = wait.write.as_ref().map_or_else(|| "no other block".into(), ToString::to_string);
+        vec![line(&wait.read), write, wait.reader_last.to_string(), wait.writer_last.to_string()]
+    });
+    tables.push(table(
+        "Waits, and how often each side came last",
+        &["wait", "write that ended it", "reader last", "writer last"],
+        2,
+        waits,
+    ));
+    tables.retain(|table| !table.rows.is_empty());
+    tables
 }
 
 /// The cases that took longest.

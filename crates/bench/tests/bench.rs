@@ -827,6 +827,17 @@ fn records_of_conformance_are_rendered() {
     assert!(milliseconds.len() == 20 && milliseconds.windows(2).all(|pair| pair[0] >= pair[1]) && milliseconds[0] > 0.0);
     let emulated = judged("emulator-merge");
     assert!(table_named(&emulated, "Races waived").rows.iter().any(|row| row[0] == "alias"));
+    let executed = table_named(&emulated, "Code executed");
+    assert!(executed.rows.iter().any(|row| row[0] == "all_reduce/two_shot" && row[2].contains(" % of ")), "{executed:?}");
+    assert!(!emulated.tables.iter().any(|table| table.title.starts_with("Code that no case")), "of a whole list its file has the places");
+    let mut few: Record = serde_json::from_str(&file_of("emulator-merge")).unwrap();
+    few.coverage.retain(|of| of.module == "broadcast/push");
+    let few = Judged::of_verdicts(&few);
+    let untouched = table_named(&few, "Code that no case executed");
+    assert!(untouched.rows.iter().any(|row| row[0].starts_with("broadcast/push: PTX line ")), "{untouched:?}");
+    let waits = table_named(&few, "Waits");
+    let both = |row: &Vec<String>| row[2..].iter().all(|count| count.parse::<u64>().is_ok_and(|count| count > 0));
+    assert!(waits.rows.iter().any(both) && !table_named(&few, "Branches that always").rows.is_empty(), "{waits:?}");
 
     let mut record = Record::of_verdicts("validate", h200(), recorded("h200x4-bench").source, Vec::new());
     let mut failed = Verdict::without_checks("all_reduce/two_shot:bf16,sum:w=8:n=1040", Status::Fail, "wrong");
