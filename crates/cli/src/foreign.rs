@@ -13,6 +13,7 @@ use passmuster_plan::{
     algorithms::{Algorithm, Foreign, Registry},
     library::Library,
     modules::fnv1a64,
+    spelling::did_you_mean,
 };
 use passmuster_ptx as ptx;
 
@@ -26,6 +27,9 @@ const MOST_SPEC: u64 = 1 << 20;
 
 /// The largest metadata that a compiler leaves beside PTX, in bytes.
 const MOST_METADATA: u64 = 1 << 20;
+
+/// What a draft of a specification says where its reader must decide.
+const DECIDE: &str = "DECIDE";
 
 /// Which kernels from elsewhere.
 #[derive(clap::Args, Clone, Default)]
@@ -70,6 +74,8 @@ pub(crate) struct RegisteredKernel {
     pub(crate) modules: BTreeMap<String, PathBuf>,
     /// What records say of it.
     pub(crate) note: String,
+    /// Lines of its specification that a draft left to its reader: `mine.toml:12: worlds = [2, 4, 8] # DECIDE: ranks`.
+    pub(crate) undecided: Vec<String>,
 }
 
 impl RegisteredKernel {
@@ -86,6 +92,7 @@ pub(crate) struct Accepted {
     pub(crate) ptx: PathBuf,
     modules: BTreeMap<String, PathBuf>,
     note: String,
+    undecided: Vec<String>,
 }
 
 impl ForeignArgs {
@@ -129,10 +136,12 @@ impl ForeignArgs {
             return Ok(Known { registry: registry.clone(), library, foreign: Vec::new() });
         }
         let accepted = self.specs.iter().map(|spec| self.accept(spec, &mut library, on)).collect::<anyhow::Result<Vec<_>>>()?;
-        let (foreigns, of_each): (Vec<_>, Vec<_>) =
-            accepted.into_iter().map(|Accepted { foreign, ptx, modules, note }| (foreign, (ptx, modules, note))).unzip();
+        let (foreigns, of_each): (Vec<_>, Vec<_>) = accepted
+            .into_iter()
+            .map(|Accepted { foreign, ptx, modules, note, undecided }| (foreign, (ptx, modules, note, undecided)))
+            .unzip();
         let registry = registry.clone().with_foreign(foreigns).map_err(|why| anyhow::anyhow!("{}: {why}", self.specs[0].display()))?;
-        let registered = |(foreign, (ptx, modules, note))| RegisteredKernel { foreign, ptx, modules, note };
+        let registered = |(foreign, (ptx, modules, note, undecided))| RegisteredKernel { foreign, ptx, modules, note, undecided };
         let before = registry.foreign().len() - of_each.len();
         let foreign = registry.foreign()[before..].iter().cloned().zip(of_each).map(registered).collect();
         Ok(Known { registry, library, foreign })
@@ -176,6 +185,8 @@ impl ForeignArgs {
             }
             texts.push((module.name, text, path));
         }
+        let undecided = (1..).zip(described.lines()).filter(|(_, line)| line.contains(DECIDE));
+        let undecided = undecided.map(|(number, line)| format!("{name}:{number}: {}", line.trim())).collect();
         let hashes: Vec<String> = texts.iter().map(|(_, text, _)| format!("fnv1a64:{:016x}", fnv1a64(text.as_bytes()))).collect();
         let described = fnv1a64(described.as_bytes());
         let bounded = if self.bound_waits { ", waits bounded" } else { "" };
@@ -207,7 +218,14 @@ impl ForeignArgs {
                 (Err(_), MachineKind::Cuda) => library.check(&launch),
             };
             let argument = module.as_ref().ok().and_then(|module| emulator::misfit(module, &launch));
-            let misfit = |why| foreign.error_of_launch(&launch, argument, format!("{why}; the PTX is {}", ptx.display()));
+            let meant = module.as_ref().ok().filter(|module| module.entry(&launch.entry).is_none()).map(|module| {
+                let names: Vec<&str> = module.entries().map(|entry| entry.name.as_str()).collect();
+                did_you_mean(&launch.entry, names)
+            });
+            let misfit = |why| {
+                let meant = meant.filter(|meant| !meant.is_empty()).map(|meant| format!("; {}", meant.trim())).unwrap_or_default();
+                foreign.error_of_launch(&launch, argument, format!("{why}{meant}; the PTX is {}", ptx.display()))
+            };
             accepted.map_err(|why| anyhow::anyhow!("{name}:{}", misfit(why)))?;
             if let Ok(module) = module {
                 emulator::takes_variables(module, &launch)
@@ -233,7 +251,7 @@ impl ForeignArgs {
         drop(parsed);
         let ptx = texts.first().map(|(_, _, path)| path.clone()).unwrap_or_default();
         let modules = texts.into_iter().map(|(module, _, path)| (module, path)).collect();
-        Ok(Accepted { foreign, ptx, modules, note })
+        Ok(Accepted { foreign, ptx, modules, note, undecided })
     }
 
     /// A file that a specification names.

@@ -207,12 +207,16 @@ fn told(module: &Module, text: &str, chosen: &[usize]) -> Told {
     }
 }
 
-fn parameter(parameter: &ptx::Parameter) -> Parameter {
+/// The type of a parameter, as PTX has it: `.u64`, `.b8[64]`.
+pub(crate) fn type_of(parameter: &ptx::Parameter) -> String {
     let array = parameter.bytes != parameter.ty.bytes();
-    let ty = if array { format!(".{}[{}]", parameter.ty, parameter.bytes / parameter.ty.bytes()) } else { format!(".{}", parameter.ty) };
+    if array { format!(".{}[{}]", parameter.ty, parameter.bytes / parameter.ty.bytes()) } else { format!(".{}", parameter.ty) }
+}
+
+fn parameter(parameter: &ptx::Parameter) -> Parameter {
     Parameter {
         name: parameter.name.clone(),
-        ty,
+        ty: type_of(parameter),
         bytes: parameter.bytes,
         offset: match parameter.place {
             ParameterPlace::Offset(offset) => offset,

@@ -1,7 +1,10 @@
 //! A folder of a test's own, gone with it.
 #![allow(dead_code, reason = "no test needs all of it")]
 
-use std::{fs, path::PathBuf};
+use std::{
+    fs,
+    path::{Path, PathBuf},
+};
 
 pub(crate) struct Folder(PathBuf);
 
@@ -10,6 +13,10 @@ impl Folder {
         let path = std::env::temp_dir().join(format!("passmuster-{name}-{}", std::process::id()));
         fs::create_dir_all(&path).unwrap();
         Folder(path)
+    }
+
+    pub(crate) fn path(&self) -> &Path {
+        &self.0
     }
 
     pub(crate) fn file(&self, name: &str) -> String {

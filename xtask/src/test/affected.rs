@@ -219,6 +219,12 @@ const RULES: &[Rule] = &[
         leaves: "",
         why: "verdicts depend on it",
     },
+    Rule {
+        paths: &["fixtures/readable/**"],
+        runs: &[target("passmuster", "readable")],
+        leaves: "",
+        why: "each is a wrong input, with what is said of it",
+    },
     Rule { paths: &["fixtures/tuning/**"], runs: &[Run::Dependents("passmuster-kernels")], leaves: "", why: "`auto` chooses by it" },
     // Kernels from elsewhere.
     Rule { paths: &["museum/**"], runs: &[target("passmuster", "museum"), Run::Step(Step::Ptx)], leaves: "", why: "each entry is a test" },

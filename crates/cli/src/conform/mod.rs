@@ -16,6 +16,7 @@ mod selection;
 mod session;
 mod shrinking;
 mod status;
+mod suspicion;
 mod waivers;
 
 use std::{path::PathBuf, process::ExitCode, sync::Arc};

@@ -10,6 +10,7 @@ use super::{
     presentation::{MOST_PLACES, UNCOUNTED, by_cause, concluded, rests_on},
     session::Session,
     shrinking::Smaller,
+    suspicion::suspicion,
 };
 use crate::print;
 
@@ -17,16 +18,21 @@ impl Session<'_> {
     /// Prints what was found.
     pub(super) fn print(&self, record: &Record, smaller: &Smaller) {
         let command = self.asked.command(self.run);
+        if record.cases.iter().all(|v| v.status == Status::NotSupported)
+            && let Some(first) = record.cases.first()
+        {
+            println!("no case could run; {}: {}\n", first.case, first.reason);
+        }
+        let suspicion = suspicion(record, self.run);
+        suspicion.iter().for_each(|line| println!("{line}"));
+        if !suspicion.is_empty() {
+            println!("");
+        }
         let shrunk = |verdict: &Verdict| smaller.iter().find(|(id, _)| *id == verdict.case).and_then(|(_, text)| text.as_deref());
         if self.asked.verbose {
             shown(record).for_each(|verdict| print!("{}", verdict.explained(&command, None, shrunk(verdict))));
         } else {
-            print!("{}", by_cause(&causes(shown(record)), &command, shrunk));
-        }
-        if record.cases.iter().all(|v| v.status == Status::NotSupported)
-            && let Some(first) = record.cases.first()
-        {
-            eprintln!("no case could run; {}: {}", first.case, first.reason);
+            print!("{}", by_cause(&causes(shown(record)), &command, suspicion.len(), shrunk));
         }
         if self.asked.list_waived {
             record.notes.iter().filter(|note| note.parse::<WaivedRace>().is_ok()).for_each(|note| println!("{note}"));

@@ -29,12 +29,15 @@ pub(super) fn named_schedules(schedules: &[Interleaving]) -> String {
 /// Lines of all that was found, unless all is asked for: with the table of a kernel and the verdict, a page.
 const MOST_LINES: usize = 26;
 
+/// Lines of the first cause, whatever else is on the page.
+const LEAST_LINES: usize = 10;
+
 /// Causes that are named in a line each, where there is no room for more.
 const MOST_NAMED: usize = 5;
 
-/// What was found, by cause: the smallest case of each in full while there is room, then a line for each.
-pub(super) fn by_cause<'v>(causes: &[Cause<'v>], command: &str, smaller: impl Fn(&'v Verdict) -> Option<&'v str>) -> String {
-    let (mut text, mut room, mut shown) = (String::new(), MOST_LINES, 0);
+/// What was found, by cause: the smallest case of each in full while there is room, then a line for each. `above` lines are on the page already.
+pub(super) fn by_cause<'v>(causes: &[Cause<'v>], command: &str, above: usize, smaller: impl Fn(&'v Verdict) -> Option<&'v str>) -> String {
+    let (mut text, mut room, mut shown) = (String::new(), MOST_LINES.saturating_sub(above).max(LEAST_LINES), 0);
     for cause in causes {
         let told = cause.shown.explained(command, cause.elsewhere().as_deref(), smaller(cause.shown));
         let told = if shown == 0 { within(&told, room) } else { told };
@@ -269,11 +272,11 @@ mod tests {
             verdict
         };
         let long = [verdict(0, 100)];
-        let text = by_cause(&causes(&long), "validate", |_| None);
+        let text = by_cause(&causes(&long), "validate", 0, |_| None);
         assert_eq!(text.lines().count(), MOST_LINES, "{text}");
         assert!(text.contains(" more lines: --verbose shows them\n") && text.contains("  repro      validate --replay "), "{text}");
         let many: Vec<Verdict> = (0..9).map(|number| verdict(number, 9)).collect();
-        let text = by_cause(&causes(&many), "validate", |_| None);
+        let text = by_cause(&causes(&many), "validate", 0, |_| None);
         assert!(text.lines().count() <= MOST_LINES + MOST_NAMED + 2, "{text}");
         assert_eq!((text.matches("  repro ").count(), text.matches("FAIL ").count()), (2, 2 + MOST_NAMED), "{text}");
         assert!(text.contains("and 2 more causes: --verbose shows every case\n"), "{text}");

@@ -16,7 +16,7 @@ use super::{
 use passmuster_plan::{
     algorithms::{Registry, TensorParallelFusion},
     machine::Machine,
-    plan::{BufferSpec, Script},
+    plan::{BufferSpec, Launch, Op, Script},
 };
 
 /// One point of the test space, of whatever is tested.
@@ -49,6 +49,14 @@ impl Case {
     /// The kernel modules that it launches. What is not supported launches nothing.
     pub fn modules(&self, registry: &Registry, waiting_blocks: u32) -> BTreeSet<String> {
         self.prepared(registry, waiting_blocks).map_or_else(|_| BTreeSet::new(), |(_, script)| runner::modules(&script))
+    }
+
+    /// The launches of a rank in the plans of its calls, in order. What is not supported launches nothing.
+    pub fn launches(&self, registry: &Registry, waiting_blocks: u32, rank: usize) -> Vec<Launch> {
+        let Ok((_, script)) = self.prepared(registry, waiting_blocks) else { return Vec::new() };
+        let plans = script.plans().filter(|plan| rank < plan.world());
+        let launch = |op: &Op| if let Op::Launch(launch) = op { Some(launch.clone()) } else { None };
+        plans.flat_map(|plan| plan.operations(rank).filter_map(launch)).collect()
     }
 
     /// Its buffers and its script, if a rank has `waiting_blocks` blocks that may wait for peers.

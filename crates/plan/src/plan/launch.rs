@@ -203,34 +203,38 @@ impl fmt::Display for Launch {
 
 fn write_args(f: &mut fmt::Formatter<'_>, args: &[Arg]) -> fmt::Result {
     for (i, arg) in args.iter().enumerate() {
-        if i > 0 {
-            f.write_str(", ")?;
-        }
-        match arg {
-            Arg::Address(region) => write!(f, "&{region}")?,
-            Arg::Peers(region) => write!(f, "peers {region}")?,
-            Arg::PeerArray { region, length } => write!(f, "{length} peers {region}")?,
-            Arg::AddressOf { region, rank } => write!(f, "&{region} of rank {rank}")?,
-            Arg::Stride(region) => write!(f, "stride of {region}")?,
-            Arg::ShiftedStride { region, shift, bytes } => write!(f, "stride of {region} >> {shift}, {bytes} bytes")?,
+        let comma = if i > 0 { ", " } else { "" };
+        write!(f, "{comma}{arg}")?;
+    }
+    Ok(())
+}
+
+impl fmt::Display for Arg {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Arg::Address(region) => write!(f, "&{region}"),
+            Arg::Peers(region) => write!(f, "peers {region}"),
+            Arg::PeerArray { region, length } => write!(f, "{length} peers {region}"),
+            Arg::AddressOf { region, rank } => write!(f, "&{region} of rank {rank}"),
+            Arg::Stride(region) => write!(f, "stride of {region}"),
+            Arg::ShiftedStride { region, shift, bytes } => write!(f, "stride of {region} >> {shift}, {bytes} bytes"),
             Arg::InMemory(fields) => {
                 f.write_str("memory {")?;
                 write_args(f, fields)?;
-                f.write_str("}")?;
+                f.write_str("}")
             }
-            Arg::U8(value) => write!(f, "{value}u8")?,
-            Arg::U16(value) => write!(f, "{value}u16")?,
-            Arg::Multicast(region) => write!(f, "multicast {region}")?,
-            Arg::TensorMap(map) => write!(f, "{map}")?,
-            Arg::U32(value) => write!(f, "{value}")?,
-            Arg::U64(value) => write!(f, "{value}u64")?,
-            Arg::WaitLimit => f.write_str("wait limit")?,
+            Arg::U8(value) => write!(f, "{value}u8"),
+            Arg::U16(value) => write!(f, "{value}u16"),
+            Arg::Multicast(region) => write!(f, "multicast {region}"),
+            Arg::TensorMap(map) => write!(f, "{map}"),
+            Arg::U32(value) => write!(f, "{value}"),
+            Arg::U64(value) => write!(f, "{value}u64"),
+            Arg::WaitLimit => f.write_str("wait limit"),
             Arg::Struct(fields) => {
                 f.write_str("{")?;
                 write_args(f, fields)?;
-                f.write_str("}")?;
+                f.write_str("}")
             }
         }
     }
-    Ok(())
 }
