@@ -100,8 +100,8 @@ impl Wrong {
 fn timeless(text: &str) -> String {
     let of_line = |line: &str| {
         // How long it may take depends on how many processors there are.
-        if let Some((cases, _)) = line.split_once(" on the emulator under ") {
-            return format!("{cases} on the emulator: ?");
+        if let Some((cases, _)) = line.split_once(" cases on the emulator") {
+            return format!("{cases} cases on the emulator: ?");
         }
         let mut words: Vec<String> = line.split(' ').map(str::to_owned).collect();
         for at in 1..words.len() {
