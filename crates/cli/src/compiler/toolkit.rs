@@ -1,11 +1,12 @@
 //! Where NVRTC 13.0 is on this machine.
 
 use std::{
-    env, fs,
+    env,
+    fs::{self, File},
     path::{Path, PathBuf},
 };
 
-use anyhow::{Context, bail};
+use anyhow::Context;
 use xshell::{Shell, cmd};
 
 /// The file that only NVRTC 13.0 brings; `libnvrtc.so.13` is any 13.x.
@@ -45,23 +46,42 @@ pub(crate) fn find(sh: &Shell, root: &Path) -> anyhow::Result<Toolkit> {
         return Ok(toolkit);
     }
 
-    let requirements = installed.join("cuda-requirements.txt");
+    let searched: Vec<String> = places.iter().map(|(folder, _)| folder.display().to_string()).collect();
+    install(sh, &installed).with_context(|| format!("no NVRTC 13.0 ({BUILTINS}) in {}, and pip could not install it", searched.join(", ")))
+}
+
+/// Installs the pinned wheels into a folder, unless another process just did.
+///
+/// Commands may run at once. The first installs, the others wait for it, and nobody sees half of an installation: pip writes beside the folder, which is renamed.
+fn install(sh: &Shell, installed: &Path) -> anyhow::Result<Toolkit> {
+    let place = [(installed.join("nvidia/cu13/lib"), "target/cuda".to_owned())];
+    let folder = installed.parent().context("the root of a file system is no place for it")?;
+    fs::create_dir_all(folder).with_context(|| format!("cannot make {}", folder.display()))?;
+    let path = installed.with_extension("lock");
+    let lock = File::create(&path).with_context(|| format!("cannot write {}", path.display()))?;
+    lock.lock().with_context(|| format!("cannot lock {}", path.display()))?;
+    if let Some(toolkit) = first_of(&place) {
+        return Ok(toolkit);
+    }
+
     eprintln!("installing NVRTC 13.0 and ptxas under {} (about 130 MB, once)", installed.display());
-    fs::create_dir_all(&installed).with_context(|| format!("cannot make {}", installed.display()))?;
+    let new = installed.with_extension("new");
+    for old in [&new, installed] {
+        if old.exists() {
+            fs::remove_dir_all(old).with_context(|| format!("cannot remove {}", old.display()))?;
+        }
+    }
+    fs::create_dir(&new).with_context(|| format!("cannot make {}", new.display()))?;
+    let requirements = new.join("cuda-requirements.txt");
     fs::write(&requirements, REQUIREMENTS).with_context(|| format!("cannot write {}", requirements.display()))?;
     let pip = cmd!(
         sh,
         "python3 -m pip install --quiet --no-input --disable-pip-version-check --no-deps --only-binary=:all: --require-hashes --upgrade
-         --target {installed} -r {requirements}"
+         --target {new} -r {requirements}"
     );
-    pip.env("PIP_ROOT_USER_ACTION", "ignore").quiet().run().with_context(|| {
-        let searched: Vec<String> = places.iter().map(|(folder, _)| folder.display().to_string()).collect();
-        format!("no NVRTC 13.0 ({BUILTINS}) in {}, and pip could not install it", searched.join(", "))
-    })?;
-    match first_of(&places) {
-        Some(toolkit) => Ok(toolkit),
-        None => bail!("pip installed the pinned wheels, but {BUILTINS} is not under {}", installed.display()),
-    }
+    pip.env("PIP_ROOT_USER_ACTION", "ignore").quiet().run()?;
+    fs::rename(&new, installed).with_context(|| format!("cannot rename {} to {}", new.display(), installed.display()))?;
+    first_of(&place).with_context(|| format!("pip installed the pinned wheels, but {BUILTINS} is not under {}", installed.display()))
 }
 
 fn first_of(places: &[(PathBuf, String)]) -> Option<Toolkit> {
@@ -79,4 +99,45 @@ fn python_path(sh: &Shell) -> Vec<PathBuf> {
     let program = "import sys; print('\\n'.join(filter(None, sys.path)))";
     let listed = cmd!(sh, "python3 -c {program}").quiet().ignore_stderr().read().unwrap_or_default();
     listed.lines().map(PathBuf::from).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{os::unix::fs::PermissionsExt, thread};
+
+    use super::*;
+
+    /// Stands for `python3 -m pip install`: counts its runs, and takes a while over two files.
+    const PIP: &str = r#"#!/bin/sh
+while [ "$1" != --target ]; do shift; done
+echo run >> "$(dirname "$0")/runs"
+mkdir -p "$2/nvidia/cu13/lib"
+touch "$2/nvidia/cu13/lib/libnvrtc-builtins.so.13.0"
+sleep 0.3
+touch "$2/nvidia/cu13/lib/libnvrtc.so.13"
+"#;
+
+    /// If this fails, commands that run at once in a new checkout install over each other, and some of them fail.
+    #[test]
+    fn commands_that_run_at_once_install_once() {
+        let root = env::temp_dir().join(format!("passmuster-toolkit-{}", std::process::id()));
+        fs::create_dir_all(root.join("bin")).unwrap();
+        let python = root.join("bin/python3");
+        fs::write(&python, PIP).unwrap();
+        fs::set_permissions(&python, fs::Permissions::from_mode(0o755)).unwrap();
+        // What an installation that was interrupted leaves.
+        fs::create_dir_all(root.join("cuda/nvidia/cu13/lib")).unwrap();
+        fs::create_dir_all(root.join("cuda.new/nvidia")).unwrap();
+        let find = || {
+            let sh = Shell::new().unwrap();
+            let path = env::var("PATH").unwrap();
+            sh.set_var("PATH", format!("{}:{path}", root.join("bin").display()));
+            install(&sh, &root.join("cuda")).unwrap().libraries
+        };
+        let found: Vec<PathBuf> = thread::scope(|scope| [(); 4].map(|()| scope.spawn(find)).map(|thread| thread.join().unwrap()).to_vec());
+        assert_eq!(found, vec![root.join("cuda/nvidia/cu13/lib"); 4]);
+        assert_eq!(fs::read_to_string(root.join("bin/runs")).unwrap(), "run\n");
+        assert!(!root.join("cuda.new").exists());
+        fs::remove_dir_all(root).unwrap();
+    }
 }
