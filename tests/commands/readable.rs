@@ -34,7 +34,7 @@ struct Wrong {
     status: i32,
     /// What its first lines have to say.
     says: String,
-    /// What is changed in the copies.
+    /// What is changed in the copies, where it stands first.
     #[serde(default)]
     edit: Vec<Edit>,
 }
@@ -45,9 +45,6 @@ struct Edit {
     file: String,
     find: String,
     put: String,
-    /// Whether it is changed wherever it stands; only where it stands first otherwise.
-    #[serde(default)]
-    all: bool,
 }
 
 impl Wrong {
@@ -58,15 +55,16 @@ impl Wrong {
             let path = entry.unwrap().path();
             fs::copy(&path, folder.file(&path.file_name().unwrap().to_string_lossy())).unwrap();
         }
-        for Edit { file, find, put, all } in &self.edit {
+        for Edit { file, find, put } in &self.edit {
             let text = folder.read(file);
             assert!(text.contains(find.as_str()), "{file} has no {find}");
-            folder.write(file, &if *all { text.replace(find, put) } else { text.replacen(find, put, 1) });
+            folder.write(file, &text.replacen(find, put, 1));
         }
         folder
     }
 
     fn is_readable(&self, name: &str) {
+        assert!(!self.says.is_empty(), "the input does not say what its first lines have to say");
         let folder = self.copied(name);
         let mut command = Command::new(env!("CARGO_BIN_EXE_passmuster"));
         let words = shell_words(&self.run);

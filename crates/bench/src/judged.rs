@@ -8,7 +8,7 @@ use super::Table;
 use passmuster_harness::{
     conformance::{
         Status, Verdict,
-        coverage::{ModuleCoverage, Place},
+        coverage::{self, ModuleCoverage, Place},
         mutants::Outcome,
         report::{
             Partial, Record, Summary,
@@ -345,21 +345,13 @@ fn races_waived(verdicts: &[Verdict]) -> Option<Table> {
     (!rows.is_empty()).then(|| table("Races waived by the profile's assumptions", &["assumption", "what", "the first"], 3, rows))
 }
 
-/// Modules up to which a report says what of each was not executed, place by place: a record of more is of a whole list, and its file has the places.
-const DETAILED: usize = 3;
-
 /// What of the kernels was executed, and of a few kernels what was not, by source line.
 fn executed(modules: &[ModuleCoverage]) -> Vec<Table> {
     if modules.is_empty() {
         return Vec::new();
     }
-    let row = |of: &ModuleCoverage| {
-        let kernels = format!("{}/{}", of.entries.covered, of.entries.all);
-        vec![of.module.clone(), kernels, of.instructions.to_string(), of.ways.to_string(), of.waits.to_string()]
-    };
-    let header = ["module", "kernels", "instructions", "branch ways", "waits, each side last"];
-    let mut tables = vec![table("Code executed", &header, 1, modules.iter().map(row))];
-    if modules.len() > DETAILED {
+    let mut tables = vec![table("Code executed", &coverage::HEADER, 1, modules.iter().map(ModuleCoverage::row))];
+    if modules.len() > coverage::DETAILED {
         return tables;
     }
     let line = |place: &Place| format!("{}: {place}", place.module);

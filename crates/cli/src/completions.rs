@@ -31,17 +31,13 @@ impl Completions {
     /// Prints them for `command`.
     pub(crate) fn run(&self, mut command: clap::Command) -> anyhow::Result<ExitCode> {
         let mut text = Vec::new();
-        let shell = match self.of {
-            Of::Bash => Shell::Bash,
-            Of::Zsh => Shell::Zsh,
-            Of::Fish => Shell::Fish,
-            Of::Man => {
-                clap_mangen::Man::new(command.bin_name("passmuster")).render(&mut text)?;
-                print!("{}", String::from_utf8(text)?);
-                return Ok(ExitCode::SUCCESS);
-            }
-        };
-        generate(shell, &mut command, "passmuster", &mut text);
+        let mut script = |shell| generate(shell, &mut command, "passmuster", &mut text);
+        match self.of {
+            Of::Bash => script(Shell::Bash),
+            Of::Zsh => script(Shell::Zsh),
+            Of::Fish => script(Shell::Fish),
+            Of::Man => clap_mangen::Man::new(command).render(&mut text)?,
+        }
         print!("{}", String::from_utf8(text)?);
         Ok(ExitCode::SUCCESS)
     }

@@ -13,7 +13,7 @@ use passmuster_plan::{
     algorithms::{Algorithm, Foreign, Registry},
     library::Library,
     modules::fnv1a64,
-    spelling::did_you_mean,
+    words::did_you_mean,
 };
 use passmuster_ptx as ptx;
 

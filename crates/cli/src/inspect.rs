@@ -278,10 +278,7 @@ fn sites(module: &Module, kernel: usize, reachable: &ptx::Reachable, lines: &[&s
                 line: operation.at.line,
                 kind,
                 instruction: written.split_whitespace().collect::<Vec<_>>().join(" "),
-                source: operation.source.map(|source| {
-                    let file = module.files.iter().find(|(number, _)| *number == source.file);
-                    format!("{}:{}", file.map_or("?", |(_, path)| path.as_str()), source.line)
-                }),
+                source: operation.source.map(|source| module.line(source)),
                 function: (index != kernel).then(|| function.name.clone()),
             });
         }

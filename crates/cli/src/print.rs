@@ -32,6 +32,7 @@ macro_rules! print {
     ($($text:tt)*) => { $crate::print::out(std::format_args!($($text)*)) };
 }
 macro_rules! println {
+    () => { $crate::print::out(std::format_args!("\n")) };
     ($($text:tt)*) => { $crate::print::out(std::format_args!("{}\n", std::format_args!($($text)*))) };
 }
 macro_rules! eprintln {

@@ -108,19 +108,7 @@ fn kernel(body: &str) -> Library {
 
 /// A launch of that kernel, but for its arguments.
 fn own() -> Launch {
-    Launch {
-        module: "conformance/faults".into(),
-        entry: "own".into(),
-        grid: 1.into(),
-        block: 64.into(),
-        cluster: None,
-        dynamic_shared: 0,
-        waits_for_peers: true,
-        programmatic: false,
-        registers: None,
-        variables: Vec::new(),
-        args: Vec::new(),
-    }
+    Launch { waits_for_peers: true, ..Launch::new("conformance/faults", "own", (1, 64), Vec::new()) }
 }
 
 /// That kernel on a buffer of eight bytes in a group of two, on the ranks named.

@@ -45,17 +45,8 @@ fn hang(body: &str, (world, first): (u32, u32), sleeps: u64, options: EmulatorOp
     let of_rank = |rank: u32| {
         let next = Arg::AddressOf { region: word.clone(), rank: (rank + 1) % world };
         Op::Launch(Launch {
-            module: "conformance/faults".into(),
-            entry: "own".into(),
-            grid: 1.into(),
-            block: 64.into(),
-            cluster: None,
-            dynamic_shared: 0,
             waits_for_peers: true,
-            programmatic: false,
-            registers: None,
-            variables: Vec::new(),
-            args: vec![Arg::Address(word.clone()), next, Arg::U32(rank)],
+            ..Launch::new("conformance/faults", "own", (1, 64), vec![Arg::Address(word.clone()), next, Arg::U32(rank)])
         })
     };
     let plan = Plan::per_rank("own", world, |rank| if rank < first { vec![of_rank(rank)] } else { vec![] });

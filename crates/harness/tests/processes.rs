@@ -460,19 +460,7 @@ fn own_kernels() -> Library {
 
 /// A launch of one of them, but for its entry and arguments.
 fn own() -> Launch {
-    Launch {
-        module: "conformance/faults".into(),
-        entry: String::new(),
-        grid: 1.into(),
-        block: 1.into(),
-        cluster: None,
-        dynamic_shared: 0,
-        waits_for_peers: false,
-        programmatic: false,
-        registers: None,
-        variables: Vec::new(),
-        args: Vec::new(),
-    }
+    Launch::new("conformance/faults", "", (1, 1), Vec::new())
 }
 
 /// If this fails, a rank that is gone is not named with the epoch that it is waited for with, or only after as long as a slow one is waited for.

@@ -1,6 +1,6 @@
 //! GPUs by their models: what plans, the emulator and timings go by where no device says it.
 
-use crate::spelling::expected;
+use crate::words::expected;
 
 /// A model of GPU. Multiprocessors and shared memory: NVIDIA's white papers of each, and the CUDA programming guide's table of compute capabilities.
 #[derive(Clone, Copy, Debug, PartialEq)]

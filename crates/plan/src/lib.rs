@@ -17,7 +17,7 @@ pub mod machine;
 pub mod modules;
 pub mod plan;
 pub mod pool;
-pub mod spelling;
+pub mod words;
 
 #[cfg(doctest)]
 #[doc = include_str!("../README.md")]

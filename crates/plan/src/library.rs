@@ -11,7 +11,7 @@ use xxhash_rust::xxh3::Xxh3Default;
 use crate::{
     modules::{FOREIGN, Module, code_hash, entries, name_without_stalls, with_stalls},
     plan::Launch,
-    spelling::expected,
+    words::expected,
 };
 
 /// The PTX that launches refer to: that of modules, of which some may be replaced, as by a mutant, and others added.

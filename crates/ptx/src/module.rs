@@ -1,7 +1,7 @@
 //! A decoded module.
 
 use super::{
-    instruction::{Instruction, Operation, Register, Signature},
+    instruction::{Instruction, Operation, Register, Signature, SourceLine},
     registers::RegisterCounts,
     types::{Space, Type},
 };
@@ -36,6 +36,16 @@ impl Module {
     /// All kernels.
     pub fn entries(&self) -> impl Iterator<Item = &Function> {
         self.functions.iter().filter(|function| function.entry)
+    }
+
+    /// The path of a source file that `.loc` refers to.
+    pub fn file(&self, index: u32) -> Option<&str> {
+        self.files.iter().find(|(number, _)| *number == index).map(|(_, path)| path.as_str())
+    }
+
+    /// A source line as people read it: `a.cu:12`.
+    pub fn line(&self, source: SourceLine) -> String {
+        format!("{}:{}", self.file(source.file).unwrap_or("unknown file"), source.line)
     }
 
     /// Functions whose address the module takes, by index in [`Module::functions`], each once.
@@ -239,4 +249,23 @@ pub struct LaunchBounds {
     pub explicit_cluster: bool,
     /// `.blocksareclusters`
     pub blocks_are_clusters: bool,
+}
+
+impl LaunchBounds {
+    /// Whether blocks may have this shape.
+    ///
+    /// # Errors
+    /// What the kernel requires.
+    pub fn accept(&self, block: [u32; 3]) -> Result<(), String> {
+        let threads = |sizes: [u32; 3]| sizes.map(u64::from).into_iter().fold(1, u64::saturating_mul);
+        match (self.max_threads.map(threads), self.required_threads) {
+            (Some(most), _) if threads(block) > most => {
+                Err(format!("blocks of {} threads: the kernel allows {most} (.maxntid)", threads(block)))
+            }
+            (_, Some(required)) if required != block => {
+                Err(format!("blocks of {block:?} threads: the kernel requires {required:?} (.reqntid)"))
+            }
+            _ => Ok(()),
+        }
+    }
 }

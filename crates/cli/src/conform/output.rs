@@ -10,7 +10,7 @@ use super::{
     presentation::{MOST_PLACES, UNCOUNTED, by_cause, concluded, rests_on},
     session::Session,
     shrinking::Smaller,
-    suspicion::suspicion,
+    suspicion::{suspicion, undecided},
 };
 use crate::print;
 
@@ -25,8 +25,10 @@ impl Session<'_> {
         }
         let suspicion = suspicion(record, self.run);
         suspicion.iter().for_each(|line| println!("{line}"));
-        if !suspicion.is_empty() {
-            println!("");
+        if suspicion.is_empty() {
+            self.run.known.iter().flat_map(undecided).for_each(|line| eprintln!("{line}"));
+        } else {
+            println!();
         }
         let shrunk = |verdict: &Verdict| smaller.iter().find(|(id, _)| *id == verdict.case).and_then(|(_, text)| text.as_deref());
         if self.asked.verbose {

@@ -70,9 +70,6 @@ impl Session<'_> {
             Record { selection: so_far.selection.clone(), seconds: Some(seconds()), ..record }
         })?;
 
-        for line in self.run.known.iter().flat_map(|known| &known.undecided) {
-            eprintln!("left to decide: {line}");
-        }
         if cases.len() > 1 {
             let schedules = self.schedules.len();
             let foreign = !self.run.known.is_empty() && self.run.on == MachineKind::Emulator;

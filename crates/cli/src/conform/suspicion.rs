@@ -1,6 +1,6 @@
 //! The specification as the cause to look for first: a kernel of which nothing works more often gets wrong arguments than has a bug.
 
-use passmuster_harness::conformance::{Case, CaseId, Status, Verdict, counted, report::Record};
+use passmuster_harness::conformance::{Case, CaseId, Finding, Status, Verdict, counted, report::Record};
 use passmuster_plan::{
     algorithms::{Algorithm as _, Target},
     plan::Launch,
@@ -27,8 +27,8 @@ const MOST_DECISIONS: usize = 3;
 enum Failure {
     Hangs,
     Crashes,
-    /// They access memory that is in no buffer.
-    Strays,
+    /// They use memory as they must not.
+    Memory,
     /// No element of a call is right.
     AllWrong,
 }
@@ -38,8 +38,8 @@ impl Failure {
         match verdict.status {
             Status::Hang => Some(Failure::Hangs),
             Status::Crash => Some(Failure::Crashes),
-            Status::Fail if verdict.findings.iter().any(|finding| strays(&finding.summary)) => Some(Failure::Strays),
-            Status::Fail => verdict.findings.iter().any(|finding| is_all(&finding.summary)).then_some(Failure::AllWrong),
+            Status::Fail if memory(verdict).is_some() => Some(Failure::Memory),
+            Status::Fail => verdict.findings.iter().any(|finding| finding.all_wrong).then_some(Failure::AllWrong),
             _ => None,
         }
     }
@@ -48,24 +48,15 @@ impl Failure {
         match self {
             Failure::Hangs => "hang",
             Failure::Crashes => "crash",
-            Failure::Strays => "access what is in no buffer",
+            Failure::Memory => "use memory as they must not",
             Failure::AllWrong => "have not one element right",
         }
     }
 }
 
-/// Whether a finding is of an access outside of all buffers.
-fn strays(summary: &str) -> bool {
-    summary.contains(" out of bounds: ") || summary.contains(" is no address of any buffer")
-}
-
-/// Whether a finding is of all elements, `16 of 16 elements wrong on ranks 0-1`, and names no undefined value as their cause.
-fn is_all(summary: &str) -> bool {
-    if summary.contains("it is undefined") {
-        return false;
-    }
-    let counts = summary.split_once(" elements wrong").and_then(|(counts, _)| counts.split_once(" of "));
-    counts.is_some_and(|(wrong, all)| wrong == all)
+/// What was found of the use of memory.
+fn memory(verdict: &Verdict) -> Option<&Finding> {
+    verdict.findings.iter().find(|finding| finding.property == "memory")
 }
 
 /// Why to check the specification of a kernel from elsewhere before the kernel, and what it passes; nothing if some of its cases work.
@@ -105,13 +96,13 @@ fn of_kernel(record: &Record, run: &Run, known: &RegisteredKernel) -> Vec<String
 
 /// What was found, in short: of a hang its cycle and its first wait, without the others.
 fn in_short(verdict: &Verdict) -> Vec<&str> {
-    let Some(finding) = verdict.findings.iter().find(|finding| finding.property == "memory").or(verdict.findings.first()) else {
+    let Some(finding) = memory(verdict).or(verdict.findings.first()) else {
         return vec![&verdict.reason];
     };
-    let lines: Vec<&str> = finding.details.lines().map(str::trim).collect();
-    match lines.iter().position(|line| line.contains(": found ")).filter(|_| verdict.status == Status::Hang) {
-        Some(wait) => lines[..=wait].to_vec(),
-        None => vec![&finding.summary],
+    match verdict.status {
+        // One line a rank that waits, after that of the cycle if there is one.
+        Status::Hang if !finding.details.is_empty() => finding.details.lines().take(2).collect(),
+        _ => vec![&finding.summary],
     }
 }
 
@@ -146,9 +137,9 @@ fn passed(case: &Case, run: &Run, known: &RegisteredKernel) -> Vec<String> {
 }
 
 /// Lines of the specification that a draft left to its reader, and that still say so.
-fn undecided(known: &RegisteredKernel) -> Vec<String> {
+pub(super) fn undecided(known: &RegisteredKernel) -> Vec<String> {
     let of = &known.undecided;
-    let mut lines: Vec<String> = of.iter().take(MOST_DECISIONS).map(|line| format!("  nobody has decided yet: {line}")).collect();
+    let mut lines: Vec<String> = of.iter().take(MOST_DECISIONS).map(|line| format!("  left to decide: {line}")).collect();
     if of.len() > MOST_DECISIONS {
         lines.push(format!("  and {} that say DECIDE", counted(of.len() - MOST_DECISIONS, "more line")));
     }

@@ -673,13 +673,11 @@ fn check(function: &Function, shape: Shape) -> Result<(u32, [u32; 3]), String> {
     if product(grid).is_none_or(|blocks| blocks == 0) {
         return Err(format!("a grid of {grid:?} blocks: expected 1 to {} together", u32::MAX));
     }
-    let LaunchBounds { max_threads, required_threads, required_cluster, max_cluster, explicit_cluster, blocks_are_clusters, .. } =
-        function.bounds;
+    function.bounds.accept(block)?;
+    let LaunchBounds { required_cluster, max_cluster, explicit_cluster, blocks_are_clusters, .. } = function.bounds;
     let cluster = required_cluster.or(shape.cluster).unwrap_or([1; 3]);
     let members = product(cluster).unwrap_or(u32::MAX);
-    let why = match (max_threads.and_then(product), required_threads) {
-        (Some(max), _) if threads > max => format!("blocks of {threads} threads: the kernel allows {max} (.maxntid)"),
-        (_, Some(required)) if required != block => format!("blocks of {block:?} threads: the kernel requires {required:?} (.reqntid)"),
+    let why = match () {
         _ if blocks_are_clusters => "a grid that counts clusters (.blocksareclusters) is not emulated".into(),
         _ if explicit_cluster && required_cluster.or(shape.cluster).is_none() => {
             "the kernel requires a launch that says what a cluster is (.explicitcluster)".into()

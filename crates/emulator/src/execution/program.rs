@@ -238,8 +238,7 @@ impl Program {
 
     /// Name of a source file.
     pub(super) fn file(&self, index: u32) -> String {
-        let found = self.module.files.iter().find(|(number, _)| *number == index);
-        found.map_or_else(|| format!("file {index}"), |(_, path)| path.clone())
+        self.module.file(index).map_or_else(|| format!("file {index}"), str::to_owned)
     }
 }
 

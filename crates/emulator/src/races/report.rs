@@ -108,9 +108,7 @@ impl Races {
 impl Code {
     /// The file and line that an instruction comes from, if the PTX tells.
     fn source(&self, at: &Operation) -> Option<String> {
-        let source = at.source?;
-        let file = self.module.files.iter().find(|(index, _)| *index == source.file);
-        Some(format!("{}:{}", file.map_or("unknown file", |(_, path)| path), source.line))
+        at.source.map(|source| self.module.line(source))
     }
 }
 

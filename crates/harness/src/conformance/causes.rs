@@ -5,7 +5,7 @@
 
 use std::collections::{BTreeMap, HashMap};
 
-use super::{Case, CaseId, Verdict, pattern::pattern, verdict::counted};
+use super::{Case, CaseId, Verdict, counted, pattern::pattern};
 
 /// Cases that fail of one cause.
 #[derive(Clone, Debug, PartialEq)]

@@ -12,7 +12,7 @@ use passmuster_plan::{
     collective::{Collective, Counts, DType, ReduceOp, Shape},
     machine::Site,
     plan::{Departure, MAX_RANKS},
-    spelling::expected,
+    words::expected,
 };
 
 /// One point of the test space.

@@ -14,8 +14,11 @@ use super::report::table::aligned;
 /// Stretches of code and waits that a text names of each module; a record has all.
 const NAMED: usize = 5;
 
-/// Modules up to which a text names them.
-const DETAILED: usize = 3;
+/// Modules up to which a text or a page names them: a record of more is of a whole list, and its file has the places.
+pub const DETAILED: usize = 3;
+
+/// What the columns of a table of modules are.
+pub const HEADER: [&str; 5] = ["module", "kernels", "instructions", "branch ways", "waits, each side last"];
 
 /// How names of the harness's own modules start.
 const OWN: &str = "conformance/";
@@ -205,8 +208,7 @@ fn place(marks: &Marks, function: usize, operation: usize) -> Place {
     let module = marks.module();
     let function = &module.functions[function];
     let of = &function.code[operation];
-    let file = |index| module.files.iter().find(|(number, _)| *number == index).map(|(_, path)| path.as_str());
-    let source = of.source.and_then(|source| Some(format!("{}:{}", file(source.file)?, source.line)));
+    let source = of.source.and_then(|source| module.file(source.file).map(|_| module.line(source)));
     Place { module: marks.name().into(), function: function.name.clone(), line: of.at.line, source }
 }
 
@@ -251,22 +253,32 @@ fn of_marks(marks: &Marks) -> ModuleCoverage {
     ModuleCoverage { module: marks.name().into(), entries, instructions, ways, waits, untouched, one_way, edges: Vec::new() }
 }
 
+fn row(name: &str, [entries, instructions, ways, waits]: [Share; 4]) -> Vec<String> {
+    vec![name.to_owned(), format!("{}/{}", entries.covered, entries.all), instructions.to_string(), ways.to_string(), waits.to_string()]
+}
+
+impl ModuleCoverage {
+    fn shares(&self) -> [Share; 4] {
+        [self.entries, self.instructions, self.ways, self.waits]
+    }
+
+    /// Its row of a table, under [`HEADER`].
+    pub fn row(&self) -> Vec<String> {
+        row(&self.module, self.shares())
+    }
+}
+
 /// The table of all modules, and what of each was not covered: the longest stretches first.
 pub fn text(modules: &[ModuleCoverage]) -> String {
-    let row = |name: &str, [entries, instructions, ways, waits]: [Share; 4]| {
-        vec![name.to_owned(), format!("{}/{}", entries.covered, entries.all), instructions.to_string(), ways.to_string(), waits.to_string()]
-    };
     let mut sums = [Share::default(); 4];
-    let mut rows = Vec::new();
     for module in modules {
-        let shares = [module.entries, module.instructions, module.ways, module.waits];
-        sums.iter_mut().zip(shares).for_each(|(sum, share)| sum.merge(share));
-        rows.push(row(&module.module, shares));
+        sums.iter_mut().zip(module.shares()).for_each(|(sum, share)| sum.merge(share));
     }
+    let mut rows: Vec<Vec<String>> = modules.iter().map(ModuleCoverage::row).collect();
     if modules.len() > 1 {
         rows.push(row("all", sums));
     }
-    let mut text = aligned(&["module", "kernels", "instructions", "branch ways", "waits, each side last"], 1, &rows);
+    let mut text = aligned(&HEADER, 1, &rows);
     if modules.len() > DETAILED {
         text += "\nwhat was not covered is in --json, and printed for up to three modules: a narrower query";
         return text;
@@ -336,8 +348,7 @@ pub fn lcov(coverage: &Coverage, path: impl Fn(&str) -> String) -> String {
         let module = marks.module();
         for (function, at) in reached(&marks) {
             let operation = &module.functions[function].code[at];
-            let named = |index| module.files.iter().find(|(number, _)| *number == index).map(|(_, path)| path.clone());
-            let of_source = operation.source.and_then(|source| Some((named(source.file)?, source.line)));
+            let of_source = operation.source.and_then(|source| Some((module.file(source.file)?.to_owned(), source.line)));
             let (file, number) = of_source.unwrap_or_else(|| (path(marks.name()), operation.at.line));
             let line = files.entry(file).or_default().entry(number).or_default();
             let (is_executed, branch) = ran(&marks, function, at);

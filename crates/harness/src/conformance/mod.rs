@@ -47,6 +47,7 @@ pub use diagnosis::Diagnosis;
 pub use inputs::{InputClass, Payload, Transform};
 pub use lists::List;
 pub use oracle::{Expected, Oracle, Rule, oracle};
+pub use passmuster_plan::words::counted;
 pub use products::{Numbers, ProductCase};
 pub use query::Query;
-pub use verdict::{Finding, Place, Status, Verdict, counted};
+pub use verdict::{Finding, Place, Status, Verdict};

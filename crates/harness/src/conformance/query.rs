@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use passmuster_plan::{algorithms, spelling::nearest};
+use passmuster_plan::{algorithms, words::nearest};
 
 use super::{
     List,

@@ -295,11 +295,13 @@ pub(super) struct Found {
     details: String,
     /// Where first.
     place: Option<Place>,
+    /// Whether no element is right.
+    all_wrong: bool,
 }
 
 impl From<(String, String)> for Found {
     fn from((summary, details): (String, String)) -> Found {
-        Found { summary, details, place: None }
+        Found { summary, details, place: None, all_wrong: false }
     }
 }
 
@@ -333,8 +335,8 @@ impl Checks {
     /// Notes one check of a property: it holds, or what was found.
     pub(super) fn note(&mut self, property: &str, call: Option<usize>, found: Option<impl Into<Found>>) {
         match found.map(Into::into) {
-            Some(Found { summary, details, place }) => {
-                self.findings.push(Finding { property: property.into(), call, summary, details, place, case: None })
+            Some(Found { summary, details, place, all_wrong }) => {
+                self.findings.push(Finding { property: property.into(), call, summary, details, place, all_wrong, case: None })
             }
             None if self.held.iter().any(|held| held == property) => {}
             None => self.held.push(property.into()),
@@ -356,14 +358,17 @@ impl Checks {
         let Recorded { call, contract, payload, .. } = recorded;
         let (reference, ranks_agree) = if recorded.by_peer { ("peer_reference", "peer_ranks_agree") } else { ("reference", "ranks_agree") };
         let mismatch = compare(contract, call.op, payload, &call.shape(), outputs);
-        let found = mismatch.map(|m| Found { summary: m.summary(), details: m.to_string(), place: m.place() });
+        let found = mismatch.map(|m| {
+            let all_wrong = m.wrong == m.total;
+            Found { summary: m.summary(), details: m.to_string(), place: m.place(), all_wrong }
+        });
         self.note(reference, Some(index), found);
         if contract.equal_across_ranks && call.collective.gives_all_ranks_the_same() {
             let difference = ranks_disagree(outputs, call.dtype);
-            let found = difference.map(|d| Found {
-                summary: format!("ranks {:?} differ from rank 0", d.ranks),
-                details: d.to_string(),
-                place: d.ranks.first().and_then(|&rank| d.place(rank)),
+            let found = difference.map(|d| {
+                let summary = format!("ranks {:?} differ from rank 0", d.ranks);
+                let place = d.ranks.first().and_then(|&rank| d.place(rank));
+                Found { place, ..(summary, d.to_string()).into() }
             });
             self.note(ranks_agree, Some(index), found);
         }
@@ -378,16 +383,14 @@ impl Checks {
             let (element, bit) = (at / size, 8 * (at % size) as u32 + (sent[at] ^ now[at]).trailing_zeros());
             let bytes = |of: &[u8]| of[element * size..].iter().take(size).rev().map(|byte| format!("{byte:02x}")).collect::<String>();
             let differing = sent.iter().zip(now).filter(|(sent, now)| sent != now).count();
-            Found {
-                summary: format!("rank {rank}: input {region} was overwritten"),
-                details: format!(
-                    "{differing} of {} bytes differ, the first in element {element}: it was 0x{}, and is 0x{}",
-                    sent.len(),
-                    bytes(sent),
-                    bytes(now)
-                ),
-                place: Some(Place { rank, element: element as u64, bit: Some(bit) }),
-            }
+            let summary = format!("rank {rank}: input {region} was overwritten");
+            let details = format!(
+                "{differing} of {} bytes differ, the first in element {element}: it was 0x{}, and is 0x{}",
+                sent.len(),
+                bytes(sent),
+                bytes(now)
+            );
+            Found { place: Some(Place { rank, element: element as u64, bit: Some(bit) }), ..(summary, details).into() }
         });
         self.note("input_unchanged", None, found);
     }
@@ -421,7 +424,7 @@ impl Checks {
         });
         let found = broken.map(|(rank, d)| {
             let summary = format!("rank {rank}: {} of {} elements are not {} of call {base}", d.wrong, d.total, d.relation);
-            Found { summary, details: d.to_string(), place: d.place(rank as u32) }
+            Found { place: d.place(rank as u32), ..(summary, d.to_string()).into() }
         });
         self.note(property, Some(other), found);
     }

@@ -130,14 +130,12 @@ pub struct Finding {
     /// The first element that is wrong, where it is about elements.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub place: Option<Place>,
+    /// Whether no element of the call is right.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub all_wrong: bool,
     /// The case that it is about, where several ran together.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub case: Option<String>,
-}
-
-/// `1 case`, `2 cases`.
-pub fn counted(number: usize, what: &str) -> String {
-    format!("{number} {what}{}", if number == 1 { "" } else { "s" })
 }
 
 /// The most findings of a verdict that are shown.

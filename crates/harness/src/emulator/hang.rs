@@ -5,6 +5,8 @@
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
+use passmuster_plan::words::counted;
+
 use super::{
     actions::{Among, Command, Wait},
     execution::{Look, Program, WarpPosition, WarpState, number},
@@ -23,6 +25,9 @@ pub(super) struct Scene<'a> {
     /// The ranks that have not come to a library call.
     pub(super) absent: &'a dyn Fn(Meeting) -> Vec<usize>,
 }
+
+/// What the lanes of each stream's kernel look at, by rank and stream.
+type Looks = BTreeMap<(usize, usize), Vec<Look>>;
 
 /// Lanes that wait for a word.
 struct Blocked {
@@ -54,12 +59,15 @@ impl Scene<'_> {
     /// Where warps and streams stand, in lines. First, the cycle in which ranks wait, if there is one; of kernels, those lanes that look at words come first,
     /// which the others wait for, and of each rank's some first.
     pub(super) fn standing(&self) -> Vec<String> {
-        let waits = self.waits();
+        let running =
+            self.heads().filter_map(|(rank, stream, head)| if let Head::Running(of) = head { Some((rank, stream, of)) } else { None });
+        let looks: Looks = running.map(|(rank, stream, of)| ((rank, stream), of.grid.looks(self.memory))).collect();
+        let waits = self.waits(&looks);
         let (mut standing, mut in_kernels) = (Vec::new(), Vec::new());
         standing.extend(waits.cycle());
         for (rank, stream, head) in self.heads() {
             match head {
-                Head::Running(running) => self.in_kernel((rank, stream), running, &waits, &mut in_kernels),
+                Head::Running(running) => self.in_kernel((rank, stream), (running, &looks[&(rank, stream)]), &waits, &mut in_kernels),
                 Head::Meeting(meeting) => {
                     let Meeting { among: Among { group, index: of_nodes }, number } = meeting;
                     let across = if of_nodes.is_some() { " across nodes" } else { "" };
@@ -98,12 +106,12 @@ impl Scene<'_> {
     }
 
     /// Who waits for whom.
-    fn waits(&self) -> Waits {
+    fn waits(&self, looks: &Looks) -> Waits {
         let mut waits = Waits::default();
         for (rank, stream, head) in self.heads() {
             let (for_ranks, place): (Vec<usize>, String) = match head {
                 Head::Running(running) => {
-                    let looks = running.grid.looks(self.memory);
+                    let looks = &looks[&(rank, stream)];
                     let Some(first) = looks.first() else { continue };
                     let writers = looks.iter().filter_map(|look| self.writers((rank, Address(look.address), bytes(look))));
                     let ranks = writers.flatten().map(|writer| writer.rank).collect();
@@ -120,11 +128,16 @@ impl Scene<'_> {
     }
 
     /// Where the lanes of a kernel stand, each line with what it is sorted by.
-    fn in_kernel(&self, (rank, stream): (usize, usize), running: &Running, waits: &Waits, into: &mut Vec<((bool, usize), String)>) {
+    fn in_kernel(
+        &self,
+        (rank, stream): (usize, usize),
+        (running, looks): (&Running, &[Look]),
+        waits: &Waits,
+        into: &mut Vec<((bool, usize), String)>,
+    ) {
         let whose = format!("rank {rank} stream {stream} `{}`", running.entry);
-        let looks = running.grid.looks(self.memory);
         let mut blocked: Vec<Blocked> = Vec::new();
-        for look in &looks {
+        for look in looks {
             let new = self.blocked(rank, running, look, waits);
             match blocked.iter_mut().find(|known| known.alike == new.alike && known.place == new.place && known.why == new.why) {
                 Some(known) => known.more += 1,
@@ -278,13 +291,7 @@ fn bytes(look: &Look) -> u64 {
 
 /// A line of the source.
 fn short(program: &Program, source: Option<SourceLine>) -> Option<String> {
-    let source = source?;
-    let file = program.module().files.iter().find(|(index, _)| *index == source.file);
-    Some(format!("{}:{}", file.map_or("unknown file", |(_, path)| path), source.line))
-}
-
-fn counted(count: usize, what: &str) -> String {
-    format!("{count} {what}{}", if count == 1 { "" } else { "s" })
+    source.map(|source| program.module().line(source))
 }
 
 #[cfg(test)]

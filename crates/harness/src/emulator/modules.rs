@@ -17,7 +17,7 @@ use passmuster_plan::{
         MachineError,
         arguments::{Addresses, Arguments, memory_bytes},
     },
-    plan::{Dim3, Launch, MAX_RANKS, ModuleVariable},
+    plan::{Launch, MAX_RANKS, ModuleVariable},
 };
 
 /// What hosts set variables of a module to.
@@ -139,18 +139,7 @@ impl Modules {
 /// Names the kernels there are, the first argument that differs, or the shape that the kernel requires.
 pub fn accepts(module: &ptx::Module, launch: &Launch) -> Result<(), String> {
     let kernel = module.accepts(&launch.entry, laid_out(launch))?;
-    let Dim3(block) = launch.block;
-    let ptx::LaunchBounds { required_threads, max_threads, .. } = kernel.bounds;
-    let threads = |[x, y, z]: [u32; 3]| u64::from(x) * u64::from(y) * u64::from(z);
-    match (required_threads, max_threads.map(threads)) {
-        (Some(required), _) if required != block => {
-            Err(format!("block is {}: kernel `{}` requires {} (.reqntid)", launch.block, launch.entry, Dim3(required)))
-        }
-        (_, Some(most)) if threads(block) > most => {
-            Err(format!("block is {}: kernel `{}` allows {most} threads at most (.maxntid)", launch.block, launch.entry))
-        }
-        _ => Ok(()),
-    }
+    kernel.bounds.accept(launch.block.0).map_err(|why| format!("kernel `{}`: {why}", launch.entry))
 }
 
 /// Checks what a launch sets variables of its module to: that they have room for it. Those that the module lacks are not looked at.

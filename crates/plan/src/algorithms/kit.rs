@@ -22,17 +22,13 @@ pub fn plan_name(algorithm: &str, call: &Call) -> String {
 /// [has them](crate::modules::with_stalls).
 pub fn launch(module: &Module, call: &Call, target: &Target, (grid, block): (u32, u32), args: Vec<Arg>) -> Op {
     Op::Launch(Launch {
-        module: if target.stalls { module.name_with_stalls() } else { module.name.into() },
-        entry: entry(module, call.dtype, call.op),
-        grid: grid.into(),
-        block: block.into(),
-        cluster: None,
-        dynamic_shared: 0,
         waits_for_peers: true,
-        programmatic: false,
-        registers: None,
-        variables: Vec::new(),
-        args,
+        ..Launch::new(
+            if target.stalls { module.name_with_stalls() } else { module.name.into() },
+            entry(module, call.dtype, call.op),
+            (grid, block),
+            args,
+        )
     })
 }
 

@@ -7,7 +7,7 @@ use crate::{
     collective::{Collective, ReduceOp},
     library::Library,
     modules::{self, Module},
-    spelling::expected,
+    words::expected,
 };
 
 /// What a library of kernels has: passmuster's own is `passmuster_kernels::catalogue()`.

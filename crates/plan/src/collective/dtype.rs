@@ -4,7 +4,7 @@ use std::{fmt, str::FromStr};
 
 use serde::{Deserialize, Serialize};
 
-use crate::spelling::expected;
+use crate::words::expected;
 
 /// The types: what Rust, the CUDA headers (`cargo xtask kernels` writes common/dtypes.cuh), NCCL and the drivers need to know of each. Beside its line here,
 /// a type has its arithmetic in element.rs and in kernels/common/dtype.cuh.

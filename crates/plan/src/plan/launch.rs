@@ -51,6 +51,23 @@ pub struct ModuleVariable {
 }
 
 impl Launch {
+    /// A launch of `entry` in `module`, of `grid` blocks of `block` threads: no cluster, no dynamic shared memory, no wait for peers.
+    pub fn new(module: impl Into<String>, entry: impl Into<String>, (grid, block): (u32, u32), args: Vec<Arg>) -> Launch {
+        Launch {
+            module: module.into(),
+            entry: entry.into(),
+            grid: grid.into(),
+            block: block.into(),
+            cluster: None,
+            dynamic_shared: 0,
+            registers: None,
+            waits_for_peers: false,
+            programmatic: false,
+            variables: Vec::new(),
+            args,
+        }
+    }
+
     /// Its arguments, and what the variables of its module are made of.
     pub fn values(&self) -> impl Iterator<Item = &Arg> {
         self.args.iter().chain(self.variables.iter().flat_map(|variable| &variable.value))

@@ -13,7 +13,7 @@ use passmuster_plan::{
     algorithms::{Registry, TensorParallel, TensorParallelFusion},
     collective::{DType, Layout, Product},
     plan::MAX_WORLD,
-    spelling::expected,
+    words::expected,
 };
 
 /// One point of the test space of products of matrices that ranks have parts of.

@@ -137,6 +137,7 @@ fn what_is_wrong_with_an_output_is_found_on_every_rank_of_every_call(
                 let verdict = carried_out.struck(recorded.group, rank as usize, region, top_byte(case, index));
                 let due = expected(case, scenario, number, rank, index);
                 assert_eq!(found(&verdict), due, "element {index} of rank {rank} after call {number} of {case}: {verdict:#?}");
+                assert!(verdict.findings.iter().all(|finding| !finding.all_wrong), "one element of many: {verdict:#?}");
                 let status = if due.is_empty() { Status::Pass } else { Status::Fail };
                 assert_eq!(verdict.status, status);
                 for (property, _) in &due {

@@ -5,7 +5,7 @@
 
 use std::fmt;
 
-use crate::{collective::Counts, spelling::expected};
+use crate::{collective::Counts, words::expected};
 
 /// The longest text.
 const MOST_BYTES: usize = 1024;

@@ -18,7 +18,7 @@ use crate::{
     machine::{ASSUMPTIONS, GUARD},
     modules::FOREIGN,
     plan::{Arg, Fill, MAX_RANKS, MAX_SIDES, Role},
-    spelling::{did_you_mean, expected},
+    words::{did_you_mean, expected},
 };
 
 /// The largest specification, in bytes.

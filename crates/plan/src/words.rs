@@ -1,4 +1,9 @@
-//! Names that somebody misspelt, and what they may have meant.
+//! Words of messages: counts, and what somebody who misspelt a name may have meant.
+
+/// `1 case`, `2 cases`.
+pub fn counted(number: usize, what: &str) -> String {
+    format!("{number} {what}{}", if number == 1 { "" } else { "s" })
+}
 
 /// Names that are offered at most.
 const MOST: usize = 3;
@@ -31,7 +36,7 @@ pub fn nearest<'k>(word: &str, known: impl IntoIterator<Item = &'k str>) -> Vec<
 /// What stands in an error after a name that is not known, up to the names there are: ``did you mean `bf16`? ``, or nothing if none is near.
 ///
 /// ```
-/// use passmuster_plan::spelling::did_you_mean;
+/// use passmuster_plan::words::did_you_mean;
 /// assert_eq!(did_you_mean("bf61", ["f32", "bf16"]), "did you mean `bf16`? ");
 /// assert_eq!(did_you_mean("int4", ["f32", "bf16"]), "");
 /// ```
