@@ -39,7 +39,11 @@ fn their_mutants_are_scored() {
     let text = printed(&format!("mutants {} --only bar.sync --schedules 1 --json {json}", spec("all_gather_push")));
     let record: Value = serde_json::from_str(&fs::read_to_string(json).unwrap()).unwrap();
     assert_eq!(record["source"]["modules"].as_object().unwrap().keys().collect::<Vec<_>>(), ["foreign/all_gather_push/kernel.ptx"]);
-    assert!(text.contains("all_gather_push/L") && text.contains("bar.sync dropped"), "{text}");
+    assert!(
+        text.starts_with("1 of 4 survived: ") && text.contains("\n3 of 4 were caught\n") && text.contains("bar.sync dropped"),
+        "{text}"
+    );
+    assert!(record["cases"].as_array().unwrap().iter().all(|case| case["line"].is_u64()), "{record:#}");
     assert!(text.contains("synchronisation mutants made by rule, barrier: 2 of 3 caught"), "{text}");
     assert!(!text.contains("value mutants"), "only the kernel's own: {text}");
 }

@@ -27,6 +27,7 @@ use passmuster_plan::{
     algorithms::{Algorithm, Mutant, MutantKind, Registry, TensorParallelFusion},
     library::Library,
     machine::{Machine as _, MachineInfo},
+    modules::FOREIGN,
 };
 use xshell::Shell;
 
@@ -48,7 +49,7 @@ use crate::{
 /// Some bugs are written by hand, in values and in synchronisation. Others are made by rule, at every place where a kernel synchronises. On the emulator, each runs
 /// short cases under a few schedules until one reports it. On GPUs, only the hand-written ones run, on the merge list. Prints what caught each bug, and the score.
 /// Exits 1 if a value bug is missed, or if a mutant is caught that fixtures/mutants/equivalent.toml calls harmless. A missed synchronisation bug is recorded and
-/// is no failure. With --spec, the bugs are made by rule in your kernel.
+/// is no failure. With --spec, the bugs are made by rule in your kernel, and named by its source lines.
 #[derive(clap::Args)]
 #[command(after_long_help = "\
 Examples:
@@ -62,7 +63,7 @@ Examples:
   cargo xtask mutants --spec mine.toml      of your kernel: what is missed is
                                             needed by nothing that was executed")]
 pub(crate) struct Mutants {
-    /// Run only mutants whose names contain TEXT.
+    /// Run only mutants whose names, or lines as in kernel.py:13, contain TEXT.
     #[arg(long, value_name = "TEXT")]
     only: Option<String>,
     /// Run N of the mutants made by rule, spread evenly.
@@ -128,6 +129,8 @@ struct Subject {
     equivalent: Option<String>,
     /// Lines of the kernel's PTX that are changed, where that is known.
     lines: Vec<u32>,
+    /// The line of its source, where that is known.
+    source: Option<String>,
     library: Library,
     /// The kernels without it.
     kernel: Library,
@@ -191,6 +194,7 @@ impl Subject {
             description: mutant.description.into(),
             equivalent: None,
             lines: Vec::new(),
+            source: None,
             library: mutant.library(registry),
             kernel: registry.library(),
             shared_pads: false,
@@ -211,6 +215,7 @@ impl Subject {
             description: "Two groups of the same ranks use one signal pad, each on a stream of its own".into(),
             equivalent: None,
             lines: Vec::new(),
+            source: None,
             library: registry.library(),
             kernel: registry.library(),
             shared_pads: true,
@@ -229,12 +234,17 @@ impl Subject {
             description: format!("{} ==> {}", mutant.original, if mutant.mutated.is_empty() { "nothing" } else { &mutant.mutated }),
             equivalent: equivalents.iter().find(|known| known.site == mutant.site).map(|known| known.reason.clone()),
             lines: mutant.lines.clone(),
+            source: mutant.source.clone(),
             library,
             kernel,
             shared_pads: false,
             arguments: Vec::new(),
             cases,
         }
+    }
+
+    fn is_from_elsewhere(&self) -> bool {
+        self.module.starts_with(FOREIGN)
     }
 
     /// As queries have it.
@@ -249,6 +259,8 @@ impl Subject {
             kind: self.kind.name().into(),
             defect: self.defect.map(|defect| defect.name().into()),
             description: self.description.clone(),
+            source: self.source.clone(),
+            line: self.defect.and(self.lines.first().copied()).filter(|_| self.is_from_elsewhere()),
             caught: verdict.is_some(),
             tried,
             schedule,
@@ -307,7 +319,8 @@ impl Mutants {
         }
         let written = journal.end(|| file.iter().try_for_each(|file| file.write(&record.to_json())));
         let outcomes = &record.cases;
-        println!("{}\n\n{}", rows(outcomes), score(outcomes));
+        let shown = if self.elsewhere.any() { groups(outcomes) } else { rows(outcomes) };
+        println!("{shown}\n\n{}", score(outcomes));
         written?;
         let wrong = |o: &Outcome| (o.kind == "value" && !o.caught) || (o.equivalent.is_some() && o.caught);
         if looked && let Some(reason) = ran.nothing() {
@@ -387,8 +400,10 @@ impl Mutants {
     fn retain_asked(&self, subjects: &mut Vec<Subject>) -> anyhow::Result<()> {
         let Some(text) = &self.only else { return Ok(()) };
         let all = subjects.len();
-        subjects.retain(|subject| subject.name.contains(text.as_str()));
-        ensure!(!subjects.is_empty(), "--only {text}: no name of {all} mutants contains it");
+        let is_asked =
+            |subject: &Subject| [Some(&subject.name), subject.source.as_ref()].into_iter().flatten().any(|name| name.contains(text));
+        subjects.retain(is_asked);
+        ensure!(!subjects.is_empty(), "--only {text}: no name of {all} mutants contains it, and no line of a source");
         Ok(())
     }
 
@@ -586,6 +601,57 @@ fn rows(outcomes: &[Outcome]) -> String {
     table::aligned_within(WIDTH, &["caught by", "schedule", "cases", "mutant"], 1, &rows)
 }
 
+/// What the name of a mutant made by rule begins with.
+fn kernel_of(outcome: &Outcome) -> &str {
+    outcome.mutant.split_once("/L").map_or("", |(kernel, _)| kernel)
+}
+
+/// The mutants of kernels from elsewhere in three groups: those that survived, with what to look at, those that were not reached, and those that were caught.
+fn groups(outcomes: &[Outcome]) -> String {
+    let all = outcomes.len();
+    let one = outcomes.iter().all(|o| kernel_of(o) == kernel_of(&outcomes[0]));
+    let [mut survived, mut not_reached, mut caught] = [const { Vec::<&Outcome>::new() }; 3];
+    for outcome in outcomes {
+        match outcome {
+            Outcome { caught: true, .. } => caught.push(outcome),
+            Outcome { not_reached: true, .. } => not_reached.push(outcome),
+            _ => survived.push(outcome),
+        }
+    }
+    let table = |outcomes: &[&Outcome], by: bool| {
+        let row = |o: &&Outcome| {
+            let change = o.mutant.split_once("/L").and_then(|(_, change)| change.split_once(' ')).map_or(&*o.mutant, |(_, change)| change);
+            let line = o.line.map(|line| line.to_string()).unwrap_or_default();
+            let by = by.then(|| o.caught_by().to_owned());
+            let at = match &o.source {
+                Some(source) if one => source.clone(),
+                Some(source) => format!("{}/{source}", kernel_of(o)),
+                None => kernel_of(o).to_owned(),
+            };
+            by.into_iter().chain([at, line, change.to_owned()]).collect::<Vec<String>>()
+        };
+        let rows: Vec<Vec<String>> = outcomes.iter().map(row).collect();
+        let header = ["caught by", "source", "PTX line", "mutant"];
+        table::aligned_within(WIDTH, if by { &header } else { &header[1..] }, if by { 2 } else { 1 }, &rows)
+    };
+    let mut parts = Vec::new();
+    if !survived.is_empty() {
+        let of = |defect: Defect| survived.iter().filter(|o| o.defect.as_deref() == Some(defect.name())).count();
+        let hints = Defect::ALL.into_iter().map(|defect| (defect, of(defect))).filter(|(_, survived)| *survived > 0);
+        let hints: Vec<_> =
+            hints.map(|(defect, survived)| vec![defect.name().into(), survived.to_string(), defect.if_missed().into()]).collect();
+        let hints = table::aligned_within(WIDTH, &["kind", "survived", "what to look at"], 1, &hints);
+        parts.push(format!("{} of {all} survived: no case needs what they break\n{}\n\n{hints}", survived.len(), table(&survived, false)));
+    }
+    if !not_reached.is_empty() {
+        parts.push(format!("{} of {all} were not reached: no case executes the line\n{}", not_reached.len(), table(&not_reached, false)));
+    }
+    if !caught.is_empty() {
+        parts.push(format!("{} of {all} were caught\n{}", caught.len(), table(&caught, true)));
+    }
+    parts.join("\n\n")
+}
+
 /// How many of each kind were caught. The equivalent ones do not count, nor those that no case comes to.
 fn score(outcomes: &[Outcome]) -> String {
     let of = |wanted: &dyn Fn(&&Outcome) -> bool| {
@@ -622,6 +688,41 @@ fn score(outcomes: &[Outcome]) -> String {
 mod tests {
     use super::*;
 
+    /// If this fails, an author does not see which of their lines nothing needs, or reads of a bug without its line.
+    #[test]
+    fn mutants_from_elsewhere_are_grouped_by_what_became_of_them() {
+        let outcome = |mutant: &str, defect: Defect, source: Option<&str>, caught: bool| Outcome {
+            mutant: mutant.into(),
+            kind: "sync".into(),
+            defect: Some(defect.name().into()),
+            description: String::new(),
+            source: source.map(str::to_owned),
+            line: Some(84),
+            caught,
+            tried: 1,
+            schedule: None,
+            equivalent: None,
+            not_reached: defect == Defect::Slot,
+            verdict: caught.then(|| Verdict::without_checks("case", Status::Hang, "")),
+        };
+        let outcomes = [
+            outcome("mine/L13 atom.acq_rel.sys -> atom.relaxed.sys", Defect::Order, Some("rs.py:13"), true),
+            outcome("mine/L20 bar.sync dropped", Defect::Barrier, Some("rs.py:20"), false),
+            outcome("mine/L30 st.relaxed.sys at the next rank's slot", Defect::Slot, None, false),
+        ];
+        let text = groups(&outcomes);
+        let rows: Vec<Vec<&str>> = text.lines().map(|line| line.split_whitespace().collect()).collect();
+        let has = |row: &str| rows.contains(&row.split_whitespace().collect());
+        assert!(text.starts_with("1 of 3 survived: no case needs what they break\n") && has("rs.py:20 84 bar.sync dropped"), "{text}");
+        assert!(has("mine 84 st.relaxed.sys at the next rank's slot") && text.contains("\n1 of 3 were not reached: "), "{text}");
+        assert!(has("hang rs.py:13 84 atom.acq_rel.sys -> atom.relaxed.sys"), "{text}");
+        let hint = text.split("what to look at\n").nth(1).unwrap().split_whitespace().collect::<Vec<_>>().join(" ");
+        assert!(hint.starts_with(&format!("barrier 1 {}", Defect::Barrier.if_missed())), "{hint}");
+        let of_two = groups(&[outcomes[0].clone(), Outcome { mutant: "other/L1 bar.sync dropped".into(), ..outcomes[1].clone() }]);
+        assert!(of_two.contains("mine/rs.py:13") && of_two.contains("other/rs.py:20"), "{of_two}");
+        assert!(text.lines().all(|line| line.chars().count() <= 80), "{text}");
+    }
+
     /// If this fails, the rows of the table are torn on a terminal of 80 columns.
     #[test]
     fn rows_keep_to_80_columns() {
@@ -630,6 +731,8 @@ mod tests {
             kind: "sync".into(),
             defect: defect.map(str::to_owned),
             description: description.into(),
+            source: None,
+            line: None,
             caught: false,
             tried: 1234,
             schedule: Some(10),

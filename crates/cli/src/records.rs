@@ -39,13 +39,13 @@ use crate::{
 ///
 /// A record names each kernel that it ran, with a hash (docs/reference/record-schema.md). It is fresh if our kernels are unchanged, stale if one has changed, and
 /// unknown if it does not name them. Documents name the records behind each part (`<!-- records: NAME -->`). If one of those is stale, the document must say so.
-/// Before a release a record of the emulator must be fresh, since anybody can make it again.
+/// A record of the emulator must be fresh, since anybody can make it again.
 #[derive(clap::Args)]
 #[command(after_long_help = "\
 Examples:
   cargo xtask records                      which records are fresh, stale, unknown, and what quotes them
-  cargo xtask records --check              exit 1 if a document quotes a stale record and does not say so
-  cargo xtask records --check --fresh      and if a record of the emulator is stale: before a release
+  cargo xtask records --check              exit 1 if a document quotes a stale record and does not say so,
+                                           or if a record of the emulator is stale
   cargo xtask records --mark               has the documents say so, and no longer where a record is fresh again
   cargo xtask records --manifests          writes fixtures/manifests/ from the lists
   cargo xtask records --require fixtures/manifests/gpus2-merge.toml merge.json
@@ -54,12 +54,9 @@ pub(crate) struct Records {
     /// Records to check. The default is all in fixtures/records.
     #[arg(value_name = "RECORD")]
     records: Vec<PathBuf>,
-    /// Exit 1 if a document quotes a stale record and does not say so, or if a record rests on another version of an example or of a museum's entry.
+    /// Exit 1 if a document quotes a stale record and does not say so, or if a record of the emulator rests on a kernel that has changed.
     #[arg(long, conflicts_with = "records")]
     check: bool,
-    /// With --check, also exit 1 if a record of the emulator rests on a kernel of ours that has changed.
-    #[arg(long, requires = "check")]
-    fresh: bool,
     /// Write the marks that documents lack, and remove those that no longer hold.
     #[arg(long, conflicts_with_all = ["records", "check"])]
     mark: bool,
@@ -135,7 +132,7 @@ impl Records {
         if self.records.is_empty() {
             quotes(&root, self.mark, &mut found)?;
             for (path, record) in &records {
-                found.complaints.extend(stale_on_emulator(registry, &root, path, record, self.fresh)?);
+                found.complaints.extend(stale_on_emulator(registry, &root, path, record)?);
             }
         }
         show(&found);
@@ -209,14 +206,14 @@ fn look(registry: &Registry, path: &Path, record: &Value) -> anyhow::Result<Look
     Ok(Looked { record: name(path), kind, freshness, cases, resting })
 }
 
-/// What is wrong with a committed record that was made on the emulator, which anybody can make again: it must rest on the kernels from elsewhere of this tree, which
-/// takes minutes, and where `fresh` on ours as well, which takes hours. None of a record of GPUs.
-fn stale_on_emulator(registry: &Registry, root: &Path, path: &Path, record: &Value, fresh: bool) -> anyhow::Result<Option<String>> {
+/// What is wrong with a committed record that was made on the emulator, which anybody can make again: it must rest on our kernels, and on those from elsewhere, as
+/// they are in this tree. None of a record of GPUs.
+fn stale_on_emulator(registry: &Registry, root: &Path, path: &Path, record: &Value) -> anyhow::Result<Option<String>> {
     if record["machine"]["kind"] != "emulator" {
         return Ok(None);
     }
     let looked = look(registry, path, record)?;
-    let mut changed: BTreeSet<String> = looked.freshness.changed().iter().filter(|_| fresh).cloned().collect();
+    let mut changed: BTreeSet<String> = looked.freshness.changed().iter().cloned().collect();
     // Kernels from elsewhere: those that the documents show, and those of the museum.
     for (name, then) in record["source"]["modules"].as_object().into_iter().flatten() {
         let Some(file) = name.strip_prefix(FOREIGN) else { continue };
@@ -426,18 +423,16 @@ mod tests {
     #[test]
     fn stale_emulator_records_are_complaints() {
         let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
-        let complaint_if = |fresh: bool, name: &str, change: &dyn Fn(&mut Value)| {
+        let complaint = |name: &str, change: &dyn Fn(&mut Value)| {
             let path = root.join(FOLDER).join(name);
             let mut record = read(&path).unwrap();
             change(&mut record);
-            stale_on_emulator(&crate::built_in(), &root, &path, &record, fresh).unwrap()
+            stale_on_emulator(&crate::built_in(), &root, &path, &record).unwrap()
         };
-        let complaint = |name: &str, change: &dyn Fn(&mut Value)| complaint_if(true, name, change);
         let module = |name: &'static str| move |record: &mut Value| record["source"]["modules"][name] = "0".into();
         let ours = complaint("emulator-mutants.json", &module("all_gather/ll")).unwrap();
         assert!(ours.contains("emulator-mutants.json") && ours.contains("all_gather/ll"), "{ours}");
-        assert_eq!(complaint_if(false, "emulator-mutants.json", &module("all_gather/ll")), None);
-        assert!(complaint_if(false, "emulator-mutants-foreign.json", &module("foreign/reduce_pull/kernel.ptx")).is_some());
+        assert_eq!(complaint("emulator-mutants.json", &|_| {}), None);
         let theirs = complaint("emulator-mutants-foreign.json", &module("foreign/reduce_pull/kernel.ptx")).unwrap();
         assert!(theirs.contains("examples/foreign/reduce_pull/kernel.ptx"), "{theirs}");
         let entry = complaint("emulator-museum.json", &|record| record["cases"][0]["kernels"] = "0".into()).unwrap();

@@ -225,12 +225,14 @@ pub(super) fn mutants_by_rule(committed: &Committed) -> anyhow::Result<String> {
     let mutants = committed.value(MUTANTS)?;
     let made = cases(&mutants).filter(|case| case["defect"].is_string());
     let of_kernels: Vec<(&str, &Value)> = made.filter_map(|case| Some((case["mutant"].as_str()?.split_once("/L")?.0, case))).collect();
-    let mut text = String::from("| kernel | mutants | do nothing wrong | of the others, caught | missed |\n|---|---|---|---|---|\n");
+    let mut text =
+        String::from("| kernel | mutants | do nothing wrong | of the others, caught | missed | not reached |\n|---|---|---|---|---|---|\n");
     for of_kernel in of_kernels.chunk_by(|(a, _), (b, _)| a == b) {
         let (all, count) = (of_kernel.len(), |is: fn(&Value) -> bool| of_kernel.iter().filter(|(_, case)| is(case)).count());
         let (caught, equivalent) = (count(|case| case["caught"] == true), count(|case| case["equivalent"].is_string()));
-        let missed = all - equivalent - caught;
-        writeln!(text, "| {} | {all} | {equivalent} | {caught} | {missed} |", of_kernel[0].0)?;
+        let not_reached = count(|case| case["not_reached"] == true && !case["equivalent"].is_string());
+        let missed = all - equivalent - caught - not_reached;
+        writeln!(text, "| {} | {all} | {equivalent} | {caught} | {missed} | {not_reached} |", of_kernel[0].0)?;
     }
     Ok(text)
 }
@@ -272,6 +274,6 @@ mod tests {
         let missed = of_column(5) + planted.iter().filter(|case| case["caught"] != true).count();
         let report = Judged::read(&record.to_string()).unwrap().verdict;
         assert!(report.ends_with(&format!(", {missed} missed")), "{report}");
-        assert_eq!(of_column(3) + of_column(4) + of_column(5), of_column(2));
+        assert_eq!((3..=6).map(of_column).sum::<usize>(), of_column(2));
     }
 }

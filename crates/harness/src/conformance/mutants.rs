@@ -42,6 +42,12 @@ pub struct Outcome {
     pub defect: Option<String>,
     /// The bug, in one line.
     pub description: String,
+    /// Of a kernel from elsewhere, the line of the source that is changed: `signals.cuh:31`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub source: Option<String>,
+    /// Of a kernel from elsewhere, the line of the PTX that is changed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub line: Option<u32>,
     /// Whether a check caught it.
     pub caught: bool,
     /// Cases judged until it was caught, or all.

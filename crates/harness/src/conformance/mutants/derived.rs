@@ -82,6 +82,36 @@ impl Defect {
             Defect::Group => "group",
         }
     }
+
+    /// What to look at where a check misses it, in a sentence or two.
+    pub const fn if_missed(self) -> &'static str {
+        match self {
+            Defect::Barrier => {
+                "In no case does a thread use, behind this barrier, what another did before it. If no caller can make one, remove it. If one can, try \
+                 more calls in a row, other counts and more blocks."
+            }
+            Defect::Order => {
+                "Nothing reads what this orders within the same launch. Keep it if a peer may act on the signal while the kernel still runs; then \
+                 add a case in which one does."
+            }
+            Defect::Strength => "No other thread looks at the word at that time. PTX wants a strong operation wherever one may.",
+            Defect::Scope => {
+                "No thread beyond the narrower scope depends on it here. Keep `.sys` for what another GPU reads, and `.gpu` for what another block reads."
+            }
+            Defect::Signal => {
+                "The signal may be left out, or sent sooner: in no case was what it announces not there yet. Look at the wait that it is meant for."
+            }
+            Defect::Wait => {
+                "What the wait guards was always ready, or another wait guards it, too. Try late ranks and more calls in a row."
+            }
+            Defect::Epoch => {
+                "No two calls came close enough to confuse their signals. Try more calls in a row, and graphs that are replayed."
+            }
+            Defect::Peers => "The rank that was left out had nothing to say. Try more ranks, and a late one.",
+            Defect::Slot => "The other slot held the same value. Try more blocks, and ranks that are a call apart.",
+            Defect::Mbarrier | Defect::Group => "The data had arrived anyway. Try more steps than the pipeline has stages.",
+        }
+    }
 }
 
 /// A kernel with one place of its synchronisation changed.
@@ -101,6 +131,8 @@ pub struct Derived {
     pub mutated: String,
     /// Lines of the module's text that are changed, or before which something is added, from 1. Where none of them is executed, it does what the kernel does.
     pub lines: Vec<u32>,
+    /// The line of the source that the changed line comes from, if the PTX of a kernel from elsewhere says so: `signals.cuh:31`.
+    pub source: Option<String>,
     /// The module, one of ours with this one entry.
     #[serde(skip)]
     pub ptx: String,
@@ -249,11 +281,23 @@ pub fn of_foreign(foreign: &Foreign, library: &Library) -> Vec<Derived> {
         };
         let Some(entry) = EntryText::of(ptx, &launch.entry) else { return Vec::new() };
         let mut mutants = derive(launch.module.clone().into(), &kernel, ptx, &launch.entry);
-        // Others of its entries may be launched in the same call.
-        mutants.iter_mut().for_each(|mutant| mutant.ptx = entry.in_place_of(ptx, &mutant.ptx));
+        let sources = sources(ptx);
+        for mutant in &mut mutants {
+            // Others of its entries may be launched in the same call.
+            mutant.ptx = entry.in_place_of(ptx, &mutant.ptx);
+            mutant.source = sources.get(&mutant.lines[0]).cloned();
+        }
         mutants
     };
     launches.iter().flat_map(of_launch).collect()
+}
+
+/// Of each line of a module's text that holds an instruction the line of the source that it comes from, without the folder.
+fn sources(ptx: &str) -> BTreeMap<u32, String> {
+    let Ok(module) = passmuster_ptx::parse_tolerant(ptx) else { return BTreeMap::new() };
+    let operations = module.functions.iter().flat_map(|function| &function.code);
+    let named = |line: String| line.rsplit('/').next().map(str::to_owned);
+    operations.filter_map(|operation| Some((operation.at.line, named(module.line(operation.source?))?))).collect()
 }
 
 /// Short cases of a kernel from elsewhere: the small ones of its smoke list, sequences of calls first.
@@ -344,9 +388,11 @@ fn numbered(mut mutants: Vec<Derived>) -> Vec<Derived> {
     mutants
 }
 
-/// An opcode without space and type.
+/// An opcode without space and type. Compilers write order and scope before the space, Triton behind it.
 fn short(instruction: &Instruction<'_>) -> String {
-    instruction.opcode.split(".global").next().unwrap_or_default().to_owned()
+    let (before, behind) = instruction.opcode.split_once(".global").unwrap_or((instruction.opcode, ""));
+    let orders = |part: &&str| ["relaxed", "release", "acquire", "acq_rel", "weak", "sys", "gpu", "cta"].contains(part);
+    std::iter::once(before).chain(behind.split('.').filter(orders)).collect::<Vec<_>>().join(".")
 }
 
 /// An opcode with one modifier replaced by others, or by none.
@@ -399,7 +445,10 @@ impl Rules<'_, '_> {
         let inserted = before.iter().flat_map(|(_, text)| text.lines()).chain(replacement.lines());
         let mutated = inserted.map(str::trim).collect::<Vec<_>>().join(" ");
         let changed = lines.iter().chain(before.iter().map(|(line, _)| line)).map(|line| (self.entry.before + line + 1) as u32).collect();
-        self.mutants.push((line, Derived { name, site, defect, module: self.module.clone(), original, mutated, lines: changed, ptx }));
+        self.mutants.push((
+            line,
+            Derived { name, site, defect, module: self.module.clone(), original, mutated, lines: changed, source: None, ptx },
+        ));
     }
 
     pub(super) fn drop(&mut self, line: usize, defect: Defect, what: &str) {
@@ -568,6 +617,27 @@ mod tests {
                 assert_ne!(mutant.original, mutant.mutated, "{}", mutant.name);
                 assert!(unchanged.contains(&mutant.original), "{}", mutant.name);
             }
+        }
+    }
+
+    /// If this fails, the mutants of a kernel that Triton compiled read `atom -> atom`, three of them alike.
+    #[test]
+    fn names_say_what_changes_wherever_order_and_scope_stand() {
+        let short = |line: &str| short(&Instruction::of(line).unwrap());
+        assert_eq!(short("@%p1 atom.global.sys.release.cas.b32 %r1, [%rd1], %r2, %r3;"), "atom.sys.release");
+        assert_eq!(short("ld.acquire.sys.global.u32 %r1, [%rd1];"), "ld.acquire.sys");
+        assert_eq!(short("bar.sync 0;"), "bar.sync");
+        for example in ["all_gather_push", "all_gather_triton"] {
+            let folder = format!("{}/../../examples/foreign/{example}", env!("CARGO_MANIFEST_DIR"));
+            let text = |name: &str| std::fs::read_to_string(format!("{folder}/{name}")).unwrap();
+            let foreign = Foreign::read(&text("spec.toml"), None).unwrap();
+            let mut library = Library::default();
+            foreign.samples().iter().for_each(|launch| library.replace(&launch.module, text("kernel.ptx")));
+            let mutants = of_foreign(&foreign, &library);
+            let names: std::collections::BTreeSet<&str> = mutants.iter().map(|mutant| &*mutant.name).collect();
+            assert_eq!(names.len(), mutants.len(), "{example}: {names:#?}");
+            let of_python = mutants.iter().filter(|mutant| mutant.source.as_ref().is_some_and(|source| source.contains(".py:"))).count();
+            assert_eq!(of_python == mutants.len(), example.contains("triton"), "{example}: {of_python} of {}", mutants.len());
         }
     }
 
