@@ -243,10 +243,6 @@ impl Subject {
         }
     }
 
-    fn is_from_elsewhere(&self) -> bool {
-        self.module.starts_with(FOREIGN)
-    }
-
     /// As queries have it.
     fn planted(&self) -> Planted<'_> {
         Planted { kind: self.kind.name(), name: &self.name, defect: self.defect.map_or("planted", Defect::name), module: &self.module }
@@ -260,7 +256,7 @@ impl Subject {
             defect: self.defect.map(|defect| defect.name().into()),
             description: self.description.clone(),
             source: self.source.clone(),
-            line: self.defect.and(self.lines.first().copied()).filter(|_| self.is_from_elsewhere()),
+            line: self.lines.first().copied().filter(|_| self.module.starts_with(FOREIGN)),
             caught: verdict.is_some(),
             tried,
             schedule,

@@ -41,20 +41,25 @@ pub(crate) fn find(sh: &Shell, root: &Path) -> anyhow::Result<Toolkit> {
     for folder in python_path(sh) {
         places.push((folder.join("nvidia/cu13/lib"), "the Python environment".into()));
     }
-    places.push((installed.join("nvidia/cu13/lib"), "target/cuda".into()));
+    places.push(wheels(&installed));
     if let Some(toolkit) = first_of(&places) {
         return Ok(toolkit);
     }
 
     let searched: Vec<String> = places.iter().map(|(folder, _)| folder.display().to_string()).collect();
-    install(sh, &installed).with_context(|| format!("no NVRTC 13.0 ({BUILTINS}) in {}, and pip could not install it", searched.join(", ")))
+    install(sh, &installed).with_context(|| format!("no NVRTC 13.0 ({BUILTINS}) in {}, and it cannot be installed", searched.join(", ")))
+}
+
+/// Where pip leaves the libraries, and what people read of it.
+fn wheels(installed: &Path) -> (PathBuf, String) {
+    (installed.join("nvidia/cu13/lib"), "target/cuda".into())
 }
 
 /// Installs the pinned wheels into a folder, unless another process just did.
 ///
 /// Commands may run at once. The first installs, the others wait for it, and nobody sees half of an installation: pip writes beside the folder, which is renamed.
 fn install(sh: &Shell, installed: &Path) -> anyhow::Result<Toolkit> {
-    let place = [(installed.join("nvidia/cu13/lib"), "target/cuda".to_owned())];
+    let place = [wheels(installed)];
     let folder = installed.parent().context("the root of a file system is no place for it")?;
     fs::create_dir_all(folder).with_context(|| format!("cannot make {}", folder.display()))?;
     let path = installed.with_extension("lock");

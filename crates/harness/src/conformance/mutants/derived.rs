@@ -13,7 +13,10 @@ use super::{
     sites::{Branch, Door, Sites},
     small,
 };
-use crate::conformance::{Case, CollectiveCase, List, ProductCase};
+use crate::{
+    conformance::{Case, CollectiveCase, List, ProductCase},
+    emulator::parsed,
+};
 use passmuster_plan::{
     algorithms::{Algorithm, Foreign, Registry, Target, TensorParallelFusion, kit::entry},
     collective::{Collective, DType, ReduceOp},
@@ -281,7 +284,7 @@ pub fn of_foreign(foreign: &Foreign, library: &Library) -> Vec<Derived> {
         };
         let Some(entry) = EntryText::of(ptx, &launch.entry) else { return Vec::new() };
         let mut mutants = derive(launch.module.clone().into(), &kernel, ptx, &launch.entry);
-        let sources = sources(ptx);
+        let sources = sources(library, &launch.module);
         for mutant in &mut mutants {
             // Others of its entries may be launched in the same call.
             mutant.ptx = entry.in_place_of(ptx, &mutant.ptx);
@@ -293,8 +296,8 @@ pub fn of_foreign(foreign: &Foreign, library: &Library) -> Vec<Derived> {
 }
 
 /// Of each line of a module's text that holds an instruction the line of the source that it comes from, without the folder.
-fn sources(ptx: &str) -> BTreeMap<u32, String> {
-    let Ok(module) = passmuster_ptx::parse_tolerant(ptx) else { return BTreeMap::new() };
+fn sources(library: &Library, module: &str) -> BTreeMap<u32, String> {
+    let Ok(module) = parsed(library, module) else { return BTreeMap::new() };
     let operations = module.functions.iter().flat_map(|function| &function.code);
     let named = |line: String| line.rsplit('/').next().map(str::to_owned);
     operations.filter_map(|operation| Some((operation.at.line, named(module.line(operation.source?))?))).collect()
@@ -391,7 +394,7 @@ fn numbered(mut mutants: Vec<Derived>) -> Vec<Derived> {
 /// An opcode without space and type. Compilers write order and scope before the space, Triton behind it.
 fn short(instruction: &Instruction<'_>) -> String {
     let (before, behind) = instruction.opcode.split_once(".global").unwrap_or((instruction.opcode, ""));
-    let orders = |part: &&str| ["relaxed", "release", "acquire", "acq_rel", "weak", "sys", "gpu", "cta"].contains(part);
+    let orders = |part: &&str| ["relaxed", "release", "acquire", "acq_rel", "weak", "sys", "gpu", "cluster", "cta"].contains(part);
     std::iter::once(before).chain(behind.split('.').filter(orders)).collect::<Vec<_>>().join(".")
 }
 
