@@ -11,7 +11,7 @@ use std::{
 };
 
 use folder::Folder;
-use passmuster::conformance::report::{Partial, Record, packed};
+use passmuster::conformance::report::{Assumed, Partial, Record, packed};
 use serde_json::Value;
 
 /// Some cases of which each takes a moment; in some of them something is waived.
@@ -177,7 +177,7 @@ fn a_run_gone_on_with_gives_the_record_of_one_that_was_not_interrupted() {
     let uninterrupted = run(&["validate", CASES, "--json", &whole]);
     assert_eq!(uninterrupted.status.code(), Some(0), "{}", errors(&uninterrupted));
     let (timeless_whole, timeless_run) = (timeless(&whole), timeless(&json));
-    assert!(read(&whole).cases.iter().any(|verdict| !verdict.waived.is_empty()), "nothing is waived: the counts of it are not looked at");
+    assert!(read(&whole).assumed.iter().any(|assumed| !assumed.races.is_empty()), "nothing is waived: the counts of it are not looked at");
     assert_eq!(timeless_run, timeless_whole);
     assert!(read(&whole).cases.iter().all(|verdict| verdict.milliseconds > 0.0));
     assert_eq!(folder.names(), ["run.json", "whole.json"]);
@@ -264,6 +264,50 @@ fn mutants_of_changed_kernels_are_judged_again() {
     let refused = run(&["mutants", "--only", "value_all_gather_", "--stale", "--json", &json]);
     let why = "other selection: schedules 1, here 8";
     assert!(refused.status.code() == Some(2) && errors(&refused).contains(why), "{}", errors(&refused));
+}
+
+/// If this fails, a change of one kernel has all others judged again, or leaves verdicts, counts or coverage that are no longer true.
+#[test]
+fn cases_of_changed_kernels_are_judged_again() {
+    let folder = Folder::new("stale-cases");
+    let json = folder.file("run.json");
+    let line = ["validate", CASES, "--coverage", "--json", &json];
+    let output = run(&line);
+    assert_eq!(output.status.code(), Some(0), "{}", errors(&output));
+    let whole = read(&json);
+    let of = |record: &Record, algorithm: &str| {
+        record.cases.iter().filter(|verdict| verdict.case.contains(algorithm)).map(|verdict| verdict.outputs.clone()).collect::<Vec<_>>()
+    };
+
+    // As if another two_shot had been judged, and everything there were of another run.
+    let mut before = read(&json);
+    let changed = |name: &str| name == "all_reduce/two_shot" || name == "all_reduce/two_shot.stalls";
+    before.source.modules.iter_mut().filter(|(name, _)| changed(name)).for_each(|(_, hash)| *hash = "0".into());
+    before.cases.iter_mut().for_each(|verdict| verdict.outputs = Some("0".into()));
+    let old = |assumed: &mut Assumed| assumed.times += u64::from(assumed.modules.iter().any(|name| changed(name)));
+    before.assumed.iter_mut().for_each(old);
+    before.coverage.iter_mut().filter(|of| changed(&of.module)).for_each(|of| of.instructions.covered = 0);
+    let lost = before.cases.pop().unwrap();
+    assert!(lost.case.contains("two_shot"), "{}", lost.case);
+    fs::write(&json, before.to_json()).unwrap();
+    let output = run(&[&line[..], &["--stale"]].concat());
+    assert_eq!(output.status.code(), Some(0), "{}", errors(&output));
+    let after = read(&json);
+    assert_eq!(of(&after, "two_shot"), of(&whole, "two_shot"));
+    let kept = of(&after, "one_shot");
+    assert!(!kept.is_empty() && kept.iter().all(|outputs| outputs.as_deref() == Some("0")), "{kept:?}");
+    assert_eq!(after.assumed, whole.assumed);
+    assert_eq!(after.coverage, whole.coverage);
+    assert_eq!(after.source.modules, whole.source.modules);
+
+    for (arguments, why) in [
+        (vec!["validate", CASES, "--stale", "--json", &json], "has coverage: add --coverage"),
+        (vec!["validate", CASES, "--coverage", "--seed", "1", "--stale", "--json", &json], "other selection: seed 0, here 1"),
+    ] {
+        let refused = run(&arguments);
+        assert!(refused.status.code() == Some(2) && errors(&refused).contains(why), "{}", errors(&refused));
+    }
+    assert_eq!(read(&json), after, "what is refused takes nothing away");
 }
 
 /// If this fails, a list that was judged in parts has no one record, or one of something else.

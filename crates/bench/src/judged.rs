@@ -11,7 +11,7 @@ use passmuster_harness::{
         coverage::{self, ModuleCoverage, Place},
         mutants::Outcome,
         report::{
-            Partial, Record, Summary,
+            Assumed, Partial, Record, Summary, WaivedRace,
             table::{self, Outcomes},
         },
     },
@@ -109,7 +109,7 @@ impl Judged {
         for status in [Status::NotSupported, Status::NotRun, Status::Inconclusive, Status::Waived] {
             tables.extend(by_reason(status, with(status).map(|verdict| (verdict.case.as_str(), verdict.reason.as_str()))));
         }
-        tables.extend(races_waived(&record.cases));
+        tables.extend(races_waived(record));
         tables.extend(executed(&record.coverage));
         tables.extend(slowest(&record.cases));
         // Records of before there were selections have it in a note alone.
@@ -333,16 +333,13 @@ fn without_numbers(text: &str) -> String {
     out
 }
 
-/// What the machine found and waives, by the assumption that it rests on. The record has the first case of each.
-fn races_waived(verdicts: &[Verdict]) -> Option<Table> {
-    let row = |(verdict, waived): (&Verdict, &passmuster_plan::machine::Waived)| {
-        vec![waived.assumption.clone(), waived.what.clone(), verdict.case.clone()]
-    };
-    let mut rows: Vec<Vec<String>> =
-        verdicts.iter().flat_map(|verdict| verdict.waived.iter().map(move |waived| (verdict, waived))).map(row).collect();
-    rows.sort();
-    rows.dedup_by(|a, b| a[..2] == b[..2]);
-    (!rows.is_empty()).then(|| table("Races waived by the profile's assumptions", &["assumption", "what", "the first"], 3, rows))
+/// What the machine found and waives, by the assumption that it rests on, with an example of each.
+fn races_waived(record: &Record) -> Option<Table> {
+    let row = |(assumption, race): (&str, &WaivedRace)| vec![assumption.to_owned(), race.what.clone(), race.case.clone()];
+    let all = Assumed::by_assumption(&record.assumed);
+    let rows: Vec<Vec<String>> =
+        all.iter().flat_map(|assumed| assumed.races.iter().map(|race| (&*assumed.assumption, race))).map(row).collect();
+    (!rows.is_empty()).then(|| table("Races waived by the profile's assumptions", &["assumption", "what", "for example"], 3, rows))
 }
 
 /// What of the kernels was executed, and of a few kernels what was not, by source line.

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use passmuster_harness::conformance::{Verdict, mutants, report::provenance};
+use passmuster_harness::conformance::{Case, Verdict, mutants, report::provenance};
 use passmuster_plan::{
     algorithms::{Registry, Target},
     library::Library,
@@ -24,6 +24,11 @@ pub(crate) fn modules_of_mutants<'n>(registry: &Registry, names: impl IntoIterat
 /// Those of one verdict.
 pub(crate) fn of_verdict(registry: &Registry, verdict: &Verdict) -> Option<BTreeSet<String>> {
     provenance::modules_of(registry, verdict, Target::default().waiting_blocks)
+}
+
+/// Those of a case; none where there is no such case.
+pub(crate) fn of_case(registry: &Registry, id: &str) -> Option<BTreeSet<String>> {
+    Some(Case::resolve(id, registry).ok()?.modules(registry, Target::default().waiting_blocks))
 }
 
 /// The module that a mutant is of; none where there is no such module, or where it is a mutant of plans.

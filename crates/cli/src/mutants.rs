@@ -39,7 +39,7 @@ use crate::{
     modules, project,
     require::{Planted, Require},
     result_file::ResultFile,
-    resume::Resumed,
+    resume::{self, Resumed},
     units,
     worker::{Machine, MachineKind},
 };
@@ -292,10 +292,12 @@ impl Mutants {
         let before = match &self.json {
             Some(path) if self.stale => {
                 let of: HashMap<&str, &str> = subjects.iter().map(|subject| (&*subject.name, &*subject.module)).collect();
-                Resumed::fresh(path, &head, &names, name_of, |outcome, then| {
+                let record = resume::whole(path, &head)?;
+                let then = record.source.modules.clone();
+                Resumed::fresh(record, &names, name_of, |outcome: &Outcome| {
                     let now = of.get(&*outcome.mutant).and_then(|&module| Some((module, head.source.modules.get(module)?)));
                     now.is_some_and(|(module, hash)| then.get(module) == Some(hash))
-                })?
+                })
             }
             _ => Resumed::read(self.resume.as_deref(), &head, &names, name_of)?,
         };

@@ -1,9 +1,6 @@
 //! `--resume` and `--stale`: what an earlier run has judged already.
 
-use std::{
-    collections::{BTreeMap, HashMap},
-    path::Path,
-};
+use std::{collections::HashMap, path::Path};
 
 use anyhow::{Context, anyhow, bail, ensure};
 use passmuster_harness::conformance::report::{Record, RecordCase, same_question, same_run};
@@ -29,6 +26,18 @@ pub(crate) fn read<C: RecordCase + DeserializeOwned>(path: &Path) -> anyhow::Res
     let name = path.display();
     let text = input::record(path)?;
     serde_json::from_str(&text).with_context(|| format!("{name} is no record of cases"))
+}
+
+/// Reads the record of a run that came to its end and was asked for the same as `here`, for `--stale`.
+///
+/// # Errors
+/// If it cannot be read, is not whole, or was asked for something else: what differs.
+pub(crate) fn whole<C: RecordCase + DeserializeOwned>(path: &Path, here: &Record<C>) -> anyhow::Result<Record<C>> {
+    let file = path.display();
+    let record: Record<C> = read(path)?;
+    ensure!(record.partial.is_none(), "{file} is of a run that was interrupted: go on with it (--resume)");
+    same_question(here, &record).map_err(|why| anyhow!("cannot keep what {file} has: {why}"))?;
+    Ok(record)
 }
 
 impl<C: RecordCase + DeserializeOwned> Resumed<C> {
@@ -59,28 +68,15 @@ impl<C: RecordCase + DeserializeOwned> Resumed<C> {
         Ok(Resumed { judged, seconds: record.seconds.unwrap_or_default(), machine: Some(record.machine) })
     }
 
-    /// What the whole record in a file has of what is to be judged and is still true: `is_fresh` says so of a case, given the hashes of the record's modules.
-    ///
-    /// # Errors
-    /// If it cannot be read, is not whole, or was asked for something else than `here`: what differs.
-    pub(crate) fn fresh(
-        path: &Path,
-        here: &Record<C>,
-        names: &[String],
-        name: impl Fn(&C) -> &str,
-        is_fresh: impl Fn(&C, &BTreeMap<String, String>) -> bool,
-    ) -> anyhow::Result<Resumed<C>> {
-        let file = path.display();
-        let record: Record<C> = read(path)?;
-        ensure!(record.partial.is_none(), "{file} is of a run that was interrupted: go on with it (--resume)");
-        same_question(here, &record).map_err(|why| anyhow!("cannot keep what {file} has: {why}"))?;
-        let (all, modules) = (record.cases.len(), record.source.modules);
+    /// The cases of a whole record for which `is_fresh` holds.
+    pub(crate) fn fresh(record: Record<C>, names: &[String], name: impl Fn(&C) -> &str, is_fresh: impl Fn(&C) -> bool) -> Resumed<C> {
+        let all = record.cases.len();
         let mut kept: HashMap<String, C> =
-            record.cases.into_iter().filter(|case| is_fresh(case, &modules)).map(|case| (name(&case).to_owned(), case)).collect();
+            record.cases.into_iter().filter(|case| is_fresh(case)).map(|case| (name(&case).to_owned(), case)).collect();
         let judged: Vec<Option<C>> = names.iter().map(|own| kept.remove(own)).collect();
         // The record does not say how long each took.
         let share = judged.iter().flatten().count() as f64 / all.max(1) as f64;
-        Ok(Resumed { judged, seconds: record.seconds.unwrap_or_default() * share, machine: None })
+        Resumed { judged, seconds: record.seconds.unwrap_or_default() * share, machine: None }
     }
 }
 

@@ -93,6 +93,7 @@ Examples:
   cargo xtask validate --profile ptx    by the PTX ISA alone, nothing assumed
   cargo xtask validate --coverage       and what of the kernels they executed
   cargo xtask validate --machine cuda   on this machine's GPUs
+  cargo xtask validate merge --stale --json merge.json    what has changed since
 
 Your own kernel, its PTX and a page of TOML (docs/tutorial-foreign-kernel.md):
   cargo xtask validate --ptx mine.ptx --spec mine.toml
@@ -164,6 +165,10 @@ pub(super) struct Cases {
     /// Continue an interrupted run: keep the verdicts of its record and run the rest. Sources, machine and options must be the same.
     #[arg(long, value_name = "RECORD", requires = "json")]
     pub(super) resume: Option<PathBuf>,
+    /// Judge only cases of modules that have changed since the record at --json, and cases that it lacks. Keeps its other verdicts, and writes it again. If it
+    /// is interrupted, the record stays as it is.
+    #[arg(long, requires = "json", conflicts_with_all = ["resume", "part", "replay"])]
+    pub(super) stale: bool,
     /// Seconds between two writes of FILE.partial, beside the file of --json.
     #[arg(long, value_name = "SECONDS", default_value_t = EVERY)]
     pub(super) keep_every: u64,

@@ -40,11 +40,14 @@ impl Files {
         })
     }
 
-    /// Where what was found so far is kept.
+    /// Where what was found so far is kept; nowhere where the record has verdicts already.
     ///
     /// # Errors
     /// As [`journal::kept_in`].
     pub(super) fn kept(&self, cases: &Cases) -> anyhow::Result<Option<PathBuf>> {
+        if cases.stale {
+            return Ok(None);
+        }
         Ok(self.json.as_ref().map(|json| journal::kept_in(json, cases.resume.as_deref())).transpose()?.flatten())
     }
 

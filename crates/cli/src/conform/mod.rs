@@ -15,6 +15,7 @@ mod request;
 mod selection;
 mod session;
 mod shrinking;
+mod stale;
 mod status;
 mod suspicion;
 mod waivers;

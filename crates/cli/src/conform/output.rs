@@ -2,7 +2,7 @@
 
 use passmuster_harness::conformance::{
     Status, Verdict, causes, coverage,
-    report::{Record, WaivedRace, is_not_compared, table},
+    report::{Assumed, Record, is_not_compared, table},
 };
 
 use super::{
@@ -37,7 +37,7 @@ impl Session<'_> {
             print!("{}", by_cause(&causes(shown(record)), &command, suspicion.len(), shrunk));
         }
         if self.asked.list_waived {
-            record.notes.iter().filter(|note| note.parse::<WaivedRace>().is_ok()).for_each(|note| println!("{note}"));
+            Assumed::by_assumption(&record.assumed).iter().flat_map(Assumed::lines).for_each(|line| println!("{line}"));
             let waived = record.cases.iter().filter(|verdict| verdict.status == Status::Waived);
             waived.for_each(|verdict| println!("waived {}: {}", verdict.case, verdict.reason));
         }

@@ -84,8 +84,8 @@ pub(super) const MOST_PLACES: usize = 3;
 pub(super) fn rests_on(record: &Record, most: usize) -> Vec<String> {
     let mut lines = Vec::new();
     let is_foreign = record.selection.as_ref().is_some_and(|selection| selection.kernel.is_some());
-    for Assumed { assumption, declared, times, cases, places } in &record.assumed {
-        let mut line = format!("rests on `{assumption}`, {} in {}", counted(*times as usize, "time"), counted(*cases, "case"));
+    for Assumed { assumption, declared, times, cases, places, .. } in Assumed::by_assumption(&record.assumed) {
+        let mut line = format!("rests on `{assumption}`, {} in {}", counted(times as usize, "time"), counted(cases, "case"));
         match declared {
             Some(reason) => line += &format!(" (declared: {reason})"),
             None if is_foreign => line += " (not declared)",
@@ -293,9 +293,11 @@ mod tests {
         let assumed = |assumption: &str, declared: Option<&str>, count| Assumed {
             assumption: assumption.into(),
             declared: declared.map(str::to_owned),
+            modules: Vec::new(),
             times: 12,
             cases: 2,
             places: places(count),
+            races: Vec::new(),
         };
         record.assumed = vec![assumed("boundary", None, 4), assumed("vector", Some("16 bytes are written at once"), 1)];
         let lines = rests_on(&record, 2);

@@ -7,8 +7,8 @@ use std::{
 
 use passmuster_harness::{
     conformance::{
-        Case, coverage,
-        report::{Assumed, Record, WaivedRace, first_note, table, today},
+        Case, Verdict, coverage,
+        report::{Assumed, Record, first_note, table, today},
     },
     emulator::{Interleaving, Profile},
 };
@@ -21,6 +21,7 @@ use super::{
     files::Files,
     presentation::{announced, announced_foreign, named_schedules, uncounted},
     shrinking::{Smaller, smaller},
+    stale::{self, Kept},
     waivers::apply_waivers,
 };
 use crate::{
@@ -60,7 +61,10 @@ impl Session<'_> {
         let mut head = Record::of_verdicts(self.run.kind, judge.machine(cases)?, project::source(sh, &self.run.library), Vec::new());
         head.selection = Some(asked.selection(self.run, self.schedules.len()));
         let names: Vec<String> = cases.iter().map(Case::to_string).collect();
-        let before = Resumed::read(asked.resume.as_deref(), &head, &names, |verdict| &verdict.case)?;
+        let (before, kept) = match &asked.json {
+            Some(path) if asked.stale => stale::kept(path, &head, &names, self.run)?,
+            _ => (Resumed::read(asked.resume.as_deref(), &head, &names, |verdict| &verdict.case)?, Kept::default()),
+        };
         let rest = before.rest();
         let seconds = move || before.seconds + start.elapsed().as_secs_f64();
         let so_far = head.clone();
@@ -84,27 +88,30 @@ impl Session<'_> {
         head.cases = journal.judged();
         apply_waivers(&mut head, asked.waivers.as_ref(), &today());
         let smaller = smaller(judge, cases, &head.cases, asked.shrink);
-        let record = self.finished(head, took, sh);
+        let record = self.finished(head, kept, took, sh);
         let lcov = self.run.coverage.as_ref().map(|coverage| coverage::lcov(coverage, |module| ptx_path(&self.run.known, module)));
         let written = journal.end(|| files.write(&record, trace, lcov));
         Ok(Judged { record, smaller, written })
     }
 
     /// The record of all cases, with its counts and notes.
-    fn finished(&self, mut record: Record, seconds: f64, sh: &Shell) -> Record {
+    fn finished(&self, mut record: Record, kept: Kept, seconds: f64, sh: &Shell) -> Record {
         let Session { run, cases, .. } = self;
         if run.on == MachineKind::Cuda {
             record.machine.notes.extend(project::gpu_settings(sh));
         }
-        record.assumed = Assumed::of(&record.cases, &self.declared());
-        let waived = WaivedRace::fold(&mut record.cases);
+        let Kept { assumed, coverage, cases: kept } = kept;
+        let modules = |verdict: &Verdict| modules::of_verdict(&run.registry, verdict).unwrap_or_default().into_iter().collect();
+        // What was kept has been counted.
+        let new = record.cases.iter_mut().filter(|verdict| !kept.contains(&verdict.case));
+        record.assumed = Assumed::together(assumed.into_iter().chain(Assumed::of(new, &self.declared(), modules)));
         record.seconds = Some(seconds);
-        record.coverage = run.coverage.iter().flat_map(|coverage| coverage::modules(coverage)).collect();
+        let executed = run.coverage.iter().flat_map(|coverage| coverage::modules(coverage));
+        record.coverage = stale::with(coverage, executed);
         record.source.modules = modules::modules_of(&run.registry, &run.library, &record.cases);
         record.notes.extend(record.selection.iter().map(|selection| first_note(cases.len(), record.seconds, selection)));
         record.notes.extend(run.known.iter().map(|known| known.note.clone()));
         record.notes.extend((run.on == MachineKind::Emulator).then(|| uncounted(&run.known)).flatten());
-        record.notes.extend(waived.iter().map(WaivedRace::to_string));
         record.notes.extend(table::unchecked_paths(&record.cases));
         record.notes.push(match run.on {
             MachineKind::Cuda => {

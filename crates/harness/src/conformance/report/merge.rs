@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::{Assumed, Part, Record, Selection, Source, Summary, WaivedRace};
+use super::{Assumed, Part, Record, Selection, Source, Summary};
 use crate::conformance::Verdict;
 
 /// What a record has for a commit that nobody knows.
@@ -129,7 +129,7 @@ fn interleaved(parts: &[Record]) -> Result<Vec<Verdict>, String> {
 }
 
 /// One record of parts and of their cases.
-fn together(mut parts: Vec<Record>, mut cases: Vec<Verdict>) -> Record {
+fn together(mut parts: Vec<Record>, cases: Vec<Verdict>) -> Record {
     let notes: Vec<String> = parts.iter_mut().flat_map(|part| std::mem::take(&mut part.notes)).collect();
     let seconds = parts.iter().map(|part| part.seconds).sum();
     let date = parts.iter().map(|part| part.date.clone()).max().unwrap_or_default();
@@ -141,13 +141,9 @@ fn together(mut parts: Vec<Record>, mut cases: Vec<Verdict>) -> Record {
     whole.source.modules = modules;
     whole.assumed = Assumed::together(assumed);
     (whole.seconds, whole.date) = (seconds, date);
-    let waived = WaivedRace::together(notes.iter().filter_map(|note| note.parse().ok()));
-    WaivedRace::fold(&mut cases);
     whole.summary = Summary::of(cases.iter().map(|verdict| verdict.status));
     whole.notes = whole.selection.iter().map(|selection| first_note(cases.len(), seconds, selection)).collect();
-    whole.notes.extend(waived.iter().map(WaivedRace::to_string));
-    let others = notes.into_iter().filter(|note| !is_first_note(note) && note.parse::<WaivedRace>().is_err());
-    for note in others {
+    for note in notes.into_iter().filter(|note| !is_first_note(note)) {
         if let Some(known) = whole.notes.iter_mut().find(|known| is_not_compared(known) && is_not_compared(&note)) {
             let all: BTreeSet<&str> = [&**known, &note].into_iter().filter_map(forms).flat_map(|forms| forms.split(", ")).collect();
             *known = not_compared(all);
@@ -204,13 +200,13 @@ mod tests {
             verdict
         };
         let mut verdicts = part.take((0..cases).map(verdict).collect());
-        let races = WaivedRace::fold(&mut verdicts);
+        let assumed = Assumed::of(&mut verdicts, &[], |_| vec!["push".to_owned()]);
         let source = Source { commit: "0".into(), dirty: false, binary: None, ptx_hash: "0".into(), modules: BTreeMap::new() };
         let mut record = Record::of_verdicts("validate", MachineInfo::default(), source, verdicts);
         record.seconds = Some(number as f64);
         let selection = Selection { query: "merge".into(), part: Some(part), ..Selection::default() };
         record.notes.push(first_note(record.cases.len(), record.seconds, &selection));
-        record.notes.extend(races.iter().map(WaivedRace::to_string));
+        record.assumed = assumed;
         record.notes.push("every case ran under one schedule".into());
         record.notes.push(not_compared(["add", if number == 1 { "mul" } else { "fma" }]));
         record.selection = Some(selection);
@@ -224,11 +220,10 @@ mod tests {
         let cases: Vec<&str> = merged.cases.iter().map(|verdict| verdict.case.as_str()).collect();
         assert_eq!(cases, ["case 0", "case 1", "case 2", "case 3", "case 4", "case 5", "case 6", "case 7"]);
         assert_eq!((merged.summary.total, merged.seconds, merged.selection.as_ref().unwrap().part), (8, Some(6.0), None));
-        let waived: Vec<&str> = merged.cases.iter().flat_map(|verdict| &verdict.waived).map(|waived| waived.first.as_str()).collect();
-        assert_eq!(waived, ["in case 0"], "only the first case keeps what was waived");
+        let waived: Vec<String> = merged.assumed.iter().flat_map(Assumed::lines).collect();
+        assert_eq!(waived, ["waived by `alias`: race (16 times in 8 cases)"]);
         let notes = [
             "8 cases in 6.0 s, query merge, seed 0",
-            "waived by `alias`: race (16 times in 8 cases)",
             "every case ran under one schedule",
             "forms not compared with hardware: add, fma, mul",
         ];

@@ -237,15 +237,12 @@ fn to_the_second(time: SystemTime) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::conformance::Finding;
-    use passmuster_plan::machine::Waived;
+    use crate::conformance::{Finding, report::WaivedRace};
+    use passmuster_plan::machine::Needed;
 
     fn record() -> Record {
         let mut failed = Verdict::without_checks("all_reduce/two_shot:bf16,sum:w=8:n=1040", Status::Fail, "one property does not hold");
         failed.schedule = Some("stalled-5f".into());
-        let what = "race, read after write".to_owned();
-        let first = "rank 0 and rank 1".into();
-        failed.waived.push(Waived { assumption: "boundary".into(), what, first, times: 3, places: Vec::new() });
         failed.held.push("ranks_agree".into());
         failed.not_applicable.push(("graph".into(), "the case has no graph".into()));
         failed.findings.push(Finding {
@@ -287,6 +284,21 @@ mod tests {
             memory: Some(1 << 30),
             batch_copies: true,
             kernel: Some("kernel from elsewhere mine".into()),
+        });
+        record.assumed.push(Assumed {
+            assumption: "boundary".into(),
+            declared: Some("the next kernel starts when this one has ended".into()),
+            modules: vec!["all_reduce/two_shot".into()],
+            times: 3,
+            cases: 1,
+            places: vec![Needed { at: "a.cu:1 and then a.cu:2".into(), times: 3 }],
+            races: vec![WaivedRace {
+                what: "race, read after write".into(),
+                times: 3,
+                cases: 1,
+                case: "all_reduce/two_shot:bf16,sum:w=8:n=1040".into(),
+                first: "rank 0 and rank 1".into(),
+            }],
         });
         record.partial = Some(Partial { judged: 3, of: 5, why: "SIGTERM".into() });
         record.seconds = Some(12.5);
