@@ -202,6 +202,16 @@ const RULES: &[Rule] = &[
         why: "reports are made from them",
     },
     Rule {
+        paths: &["fixtures/mutants/ptx/**"],
+        runs: &[
+            Run::Kernels,
+            Run::Target { package: "passmuster-harness", target: "mutants", only: "test(/^value_mutants/)" },
+            target("passmuster-ptx", LIB),
+        ],
+        leaves: NOT_OF_KERNELS,
+        why: "they are made from a kernel and the bug that is planted in it",
+    },
+    Rule {
         paths: &["fixtures/mutants/**"],
         runs: &[Run::Dependents("passmuster-kernels"), target("passmuster-ptx", LIB), Run::Step(Step::Ptx)],
         leaves: "",
@@ -508,12 +518,13 @@ mod tests {
 
     #[test]
     fn a_kernel_runs_its_tests() {
-        let files = ["kernels/all_reduce/two_shot.cu", "kernels/ptx/all_reduce/two_shot.ptx"];
+        let files =
+            ["fixtures/mutants/ptx/value_08_tail_zero.ptx", "kernels/all_reduce/two_shot.cu", "kernels/ptx/all_reduce/two_shot.ptx"];
         let selection = selected(&files);
         for wanted in ["package(=passmuster-harness) & binary(=kernels)", "binary(=emulator) & (test(/smoke_list/)", "binary(=mutants)"] {
             assert!(selection.filter().contains(wanted), "{}", selection.filter());
         }
-        assert!(selection.targets.contains("--test=kernels") && !selection.targets.contains("--lib"));
+        assert!(selection.targets.contains("--test=kernels") && !selection.filter().contains("rdeps"));
         assert_eq!(selection.compiled, files.map(str::to_owned).into());
         assert!(!selection.steps.contains(&Step::Lints) && !selection.filter().contains("test(/multimem/)"));
         assert_eq!(selection.leaves, [NOT_OF_KERNELS].into());
