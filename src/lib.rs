@@ -46,7 +46,7 @@ pub use passmuster_harness::strategies;
 pub use passmuster_harness::{cargo_test, conformance, emulator, ledger};
 #[cfg(feature = "kernels")]
 pub use passmuster_kernels as kernels;
-pub use passmuster_plan::{algorithms, collective, contract, device, library, machine, modules, plan, pool, with_element};
+pub use passmuster_plan::{algorithms, collective, contract, device, library, machine, modules, plan, pool, task, with_element};
 
 /// The registry to begin with: what judges cases, and passmuster's own algorithms if the feature `kernels` is on.
 ///

@@ -17,6 +17,10 @@ use rstest::rstest;
 #[case::contents("contents", "[[buffer]]\n[buffer.fill]\n")]
 #[case::argument("argument", "[[argument]]\n")]
 #[case::variable("variable", "[[variable]]\n")]
+#[case::task("task", "[task]\n")]
+#[case::parameter("parameter", "[task]\n[[task.parameter]]\n")]
+#[case::task_tensor("task_tensor", "[task]\n[[task.tensor]]\n")]
+#[case::output_contract("output_contract", "[task]\n[[task.tensor]]\n[task.tensor.contract]\n")]
 fn the_schema_has_the_keys_that_there_are(#[case] definition: &str, #[case] table: &str) {
     let schema = concat!(env!("CARGO_MANIFEST_DIR"), "/docs/reference/specification.schema.json");
     let schema: serde_json::Value = serde_json::from_str(&std::fs::read_to_string(schema).unwrap()).unwrap();

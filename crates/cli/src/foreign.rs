@@ -8,11 +8,20 @@ use std::{
 };
 
 use anyhow::{Context, bail};
-use passmuster_harness::emulator;
+use passmuster_harness::{
+    conformance::{
+        Case, List,
+        mutants::{self, Derived},
+        tasks::{Program, references},
+    },
+    emulator,
+};
 use passmuster_plan::{
-    algorithms::{Algorithm, Foreign, Registry},
+    algorithms::{Foreign, ForeignTask, Kernels, Registry, Specified, TaskAlgorithm},
     library::Library,
     modules::fnv1a64,
+    plan::Launch,
+    task::{Reference, ReferenceSource, Task},
     words::did_you_mean,
 };
 use passmuster_ptx as ptx;
@@ -52,6 +61,10 @@ pub(crate) struct ForeignArgs {
     /// Let specifications name files outside their own folder. Without it, a specification that somebody sent you reads nothing else of yours.
     #[arg(long, requires = "specs")]
     pub(crate) allow_outside: bool,
+    /// Run the program that a specification names as the reference of its task. It runs as you do: with limits, but with your files. Without it, reading a
+    /// specification runs nothing.
+    #[arg(long, requires = "specs")]
+    pub(crate) allow_program: bool,
 }
 
 /// Looks of one thread in one launch after which a bounded kernel traps: seconds, of a few hundred nanoseconds each.
@@ -67,7 +80,7 @@ pub(crate) struct Known {
 
 /// A kernel from elsewhere, known to case ids.
 pub(crate) struct RegisteredKernel {
-    pub(crate) foreign: Arc<Foreign>,
+    pub(crate) of: Registered,
     /// The first of its PTX.
     pub(crate) ptx: PathBuf,
     /// Where the PTX of each of its modules is.
@@ -76,6 +89,68 @@ pub(crate) struct RegisteredKernel {
     pub(crate) note: String,
     /// Lines of its specification that a draft left to its reader: `mine.toml:12: worlds = [2, 4, 8] # DECIDE: ranks`.
     pub(crate) undecided: Vec<String>,
+}
+
+/// What a kernel from elsewhere does.
+#[derive(Clone)]
+pub(crate) enum Registered {
+    Collective(Arc<Foreign>),
+    Task(Arc<ForeignTask>),
+}
+
+impl Registered {
+    pub(crate) fn kernels(&self) -> &Kernels {
+        match self {
+            Registered::Collective(of) => of.kernels(),
+            Registered::Task(of) => of.kernels(),
+        }
+    }
+
+    pub(crate) fn name(&self) -> &str {
+        self.kernels().name()
+    }
+
+    /// The algorithm of a collective that it is.
+    ///
+    /// # Errors
+    /// It is of a task, and `what` is for collectives.
+    pub(crate) fn collective(&self, what: &str) -> anyhow::Result<&Arc<Foreign>> {
+        match self {
+            Registered::Collective(of) => Ok(of),
+            Registered::Task(of) => {
+                bail!("{what} is for algorithms of collectives, and {} is one of the task {}", of.name(), of.task().name())
+            }
+        }
+    }
+
+    /// One launch of each of its kernels.
+    pub(crate) fn samples(&self) -> Vec<Launch> {
+        match self {
+            Registered::Collective(of) => of.samples(),
+            Registered::Task(of) => of.samples(),
+        }
+    }
+
+    /// Its cases of a list.
+    pub(crate) fn cases(&self, registry: &Registry, list: List, seed: u64) -> Vec<Case> {
+        match self {
+            Registered::Collective(of) => list.cases_of(registry, of, seed).into_iter().map(Case::from).collect(),
+            Registered::Task(of) => list.tasks(&**of, seed).into_iter().map(Case::from).collect(),
+        }
+    }
+
+    /// The cases that its mutants are judged on.
+    pub(crate) fn cases_of_mutants(&self, registry: &Registry) -> Vec<Case> {
+        match self {
+            Registered::Collective(of) => mutants::cases_of_foreign(registry, of).into_iter().map(Case::from).collect(),
+            Registered::Task(of) => mutants::cases_of_task(&**of).into_iter().map(Case::from).collect(),
+        }
+    }
+
+    /// Its mutants that are made by rule.
+    pub(crate) fn mutants(&self, library: &Library) -> Vec<Derived> {
+        mutants::of_launches(self.name(), &self.samples(), library)
+    }
 }
 
 impl RegisteredKernel {
@@ -87,7 +162,7 @@ impl RegisteredKernel {
 
 /// A kernel from elsewhere that was read and checked against its PTX.
 pub(crate) struct Accepted {
-    pub(crate) foreign: Foreign,
+    pub(crate) specified: Specified,
     /// The first of its PTX.
     pub(crate) ptx: PathBuf,
     modules: BTreeMap<String, PathBuf>,
@@ -102,7 +177,7 @@ impl ForeignArgs {
         let specs = self.specs.iter().map(|spec| path("spec", spec));
         let ptx = self.ptx.iter().map(|ptx| path("ptx", ptx));
         let kernel = self.kernel.iter().map(|kernel| format!("--kernel={kernel}"));
-        let flags = [(self.bound_waits, "--bound-waits"), (self.allow_outside, "--allow-outside")];
+        let flags = [(self.bound_waits, "--bound-waits"), (self.allow_outside, "--allow-outside"), (self.allow_program, "--allow-program")];
         let flags = flags.into_iter().filter(|(is_set, _)| *is_set).map(|(_, flag)| flag.to_owned());
         specs.chain(ptx).chain(kernel).chain(flags).collect()
     }
@@ -135,15 +210,23 @@ impl ForeignArgs {
         if self.specs.is_empty() {
             return Ok(Known { registry: registry.clone(), library, foreign: Vec::new() });
         }
-        let accepted = self.specs.iter().map(|spec| self.accept(spec, &mut library, on)).collect::<anyhow::Result<Vec<_>>>()?;
-        let (foreigns, of_each): (Vec<_>, Vec<_>) = accepted
-            .into_iter()
-            .map(|Accepted { foreign, ptx, modules, note, undecided }| (foreign, (ptx, modules, note, undecided)))
-            .unzip();
-        let registry = registry.clone().with_foreign(foreigns).map_err(|why| anyhow::anyhow!("{}: {why}", self.specs[0].display()))?;
-        let registered = |(foreign, (ptx, modules, note, undecided))| RegisteredKernel { foreign, ptx, modules, note, undecided };
-        let before = registry.foreign().len() - of_each.len();
-        let foreign = registry.foreign()[before..].iter().cloned().zip(of_each).map(registered).collect();
+        let (mut registry, mut foreign) = (registry.clone(), Vec::new());
+        for spec in &self.specs {
+            let Accepted { specified, ptx, modules, note, undecided } = self.accept(spec, &mut library, on)?;
+            let taken = |why| anyhow::anyhow!("{}: {why}", spec.display());
+            let of = match specified {
+                Specified::Collective(of) => {
+                    registry = registry.with_foreign([*of]).map_err(taken)?;
+                    Registered::Collective(registry.foreign().last().context("the kernel was just registered")?.clone())
+                }
+                Specified::Task(of) => {
+                    let of: Arc<ForeignTask> = Arc::from(of);
+                    registry = registry.with_task(of.clone()).map_err(taken)?;
+                    Registered::Task(of)
+                }
+            };
+            foreign.push(RegisteredKernel { of, ptx, modules, note, undecided });
+        }
         Ok(Known { registry, library, foreign })
     }
 
@@ -162,9 +245,10 @@ impl ForeignArgs {
             files.borrow_mut().insert(file.to_owned(), fnv1a64(&contents));
             Ok(contents)
         };
-        let mut foreign =
-            Foreign::with_files(&described, self.kernel.as_deref(), &contents).map_err(|error| anyhow::anyhow!("{name}:{error}"))?;
-        let modules = foreign.foreign_modules();
+        let references = |task: &Task, source: &ReferenceSource| self.reference(spec, task, source);
+        let mut specified = Specified::read(&described, self.kernel.as_deref(), &contents, &references)
+            .map_err(|error| anyhow::anyhow!("{name}:{error}"))?;
+        let modules = specified.kernels().modules();
         if let (Some(ptx), 2..) = (&self.ptx, modules.len()) {
             bail!("--ptx={} is one file, and {name} has {} modules", ptx.display(), modules.len());
         }
@@ -174,14 +258,15 @@ impl ForeignArgs {
                 (Some(ptx), _) => (ptx.clone(), input::text(ptx, MOST_PTX)?),
                 (None, Some(file)) => {
                     let read = beside(file).and_then(|path| Ok((path.clone(), input::text(&path, MOST_PTX)?)));
-                    let misnamed = |why| anyhow::anyhow!("{name}:{}", foreign.error_of_module(&module, format!("module: {why:#}")));
+                    let misnamed =
+                        |why| anyhow::anyhow!("{name}:{}", specified.kernels().error_of_module(&module, format!("module: {why:#}")));
                     read.map_err(misnamed)?
                 }
                 (None, None) => bail!("{name} names no `module`, and there is no --ptx: one of them says where the kernel's PTX is"),
             };
             if let Some((metadata, shared)) = metadata_beside(&path)? {
                 files.borrow_mut().insert(metadata, shared.into());
-                foreign.set_shared(&module.name, shared);
+                specified.kernels_mut().set_shared(&module.name, shared);
             }
             texts.push((module.name, text, path));
         }
@@ -194,7 +279,7 @@ impl ForeignArgs {
         let files = files.into_inner().into_iter().map(|(file, hash)| format!(", {file} {hash:016x}")).collect::<String>();
         let note = format!(
             "kernel from elsewhere {}: PTX {}, specification fnv1a64:{described:016x}{files}{named}{bounded}",
-            foreign.name(),
+            specified.name(),
             hashes.join(" ")
         );
         let parsed: BTreeMap<&str, _> = texts.iter().map(|(module, text, path)| (&**module, (ptx::parse_tolerant(text), path))).collect();
@@ -202,7 +287,7 @@ impl ForeignArgs {
             let bounded = self.bound_waits && on == MachineKind::Cuda;
             library.replace(module, if bounded { ptx::bound_waits(text, MOST_LOOKS) } else { text.clone() });
         }
-        for launch in foreign.samples() {
+        for launch in specified.samples() {
             let Some((module, ptx)) = parsed.get(&*launch.module) else { bail!("{name}: no module `{}`", launch.module) };
             let accepted = match (module, on) {
                 (Ok(module), _) => {
@@ -224,19 +309,19 @@ impl ForeignArgs {
             });
             let misfit = |why| {
                 let meant = meant.filter(|meant| !meant.is_empty()).map(|meant| format!("; {}", meant.trim())).unwrap_or_default();
-                foreign.error_of_launch(&launch, argument, format!("{why}{meant}; the PTX is {}", ptx.display()))
+                specified.kernels().error_of_launch(&launch, argument, format!("{why}{meant}; the PTX is {}", ptx.display()))
             };
             accepted.map_err(|why| anyhow::anyhow!("{name}:{}", misfit(why)))?;
             if let Ok(module) = module {
                 emulator::takes_variables(module, &launch)
-                    .map_err(|(number, why)| anyhow::anyhow!("{name}:{}", foreign.error_of_variable(number, why)))?;
+                    .map_err(|(number, why)| anyhow::anyhow!("{name}:{}", specified.kernels().error_of_variable(number, why)))?;
                 if launch.dynamic_shared == 0
-                    && foreign.leaves_shared_open(&launch)
+                    && specified.kernels().leaves_shared_open(&launch)
                     && emulator::takes_dynamic_shared(module, &launch.entry)
                 {
                     let why = "the kernel uses dynamic shared memory, and the launch gives it none: `dynamic_shared` says how many bytes \
                                (of Triton's kernels `shared` in their metadata, which is read where it lies beside the PTX as NAME.json)";
-                    bail!("{name}:{}", foreign.error_of_launch(&launch, None, why));
+                    bail!("{name}:{}", specified.kernels().error_of_launch(&launch, None, why));
                 }
             }
         }
@@ -245,13 +330,29 @@ impl ForeignArgs {
             // What could not be read may have it.
             parsed.values().any(|(module, _)| module.as_ref().map_or(true, has))
         };
-        if let Some((number, variable)) = foreign.variables().enumerate().find(|(_, variable)| !is_known(variable)) {
-            bail!("{name}:{}", foreign.error_of_variable(number, format!("no module has a global or constant variable `{variable}`")));
+        if let Some((number, variable)) = specified.kernels().variables().enumerate().find(|(_, variable)| !is_known(variable)) {
+            bail!(
+                "{name}:{}",
+                specified.kernels().error_of_variable(number, format!("no module has a global or constant variable `{variable}`"))
+            );
         }
         drop(parsed);
         let ptx = texts.first().map(|(_, _, path)| path.clone()).unwrap_or_default();
         let modules = texts.into_iter().map(|(module, _, path)| (module, path)).collect();
-        Ok(Accepted { foreign, ptx, modules, note, undecided })
+        Ok(Accepted { specified, ptx, modules, note, undecided })
+    }
+
+    /// The reference of a task.
+    fn reference(&self, spec: &Path, task: &Task, source: &ReferenceSource) -> Result<Arc<dyn Reference>, String> {
+        match source {
+            ReferenceSource::Named(_) => references::built_in(task, source),
+            ReferenceSource::Program(line) if self.allow_program => {
+                let folder = spec.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
+                let program = Program::new(line, folder).map_err(|error| error.to_string())?;
+                Ok(Arc::new(program))
+            }
+            ReferenceSource::Program(line) => Err(format!("`{}` is a program: --allow-program runs it", line.join(" "))),
+        }
     }
 
     /// A file that a specification names.

@@ -28,7 +28,7 @@ use crate::{
 /// Compile passmuster's kernels to the PTX that is checked in.
 ///
 /// Compiles each module kernels/NAME.cu to kernels/ptx/NAME.ptx, the hand-written mutants in
-/// fixtures/mutants/*.toml, and the kernels in examples/foreign, examples/own_kernel and museum. Prints registers and spills. A file that would not change is not written.
+/// fixtures/mutants/*.toml, and the kernels in examples/foreign, examples/tasks, examples/own_kernel and museum. Prints registers and spills. A file that would not change is not written.
 ///
 /// The compiler is NVRTC 13.0 and no other, so that the PTX is the same on every machine. It is looked for in $CUDA_HOME/lib64, in the Python environment (a PyTorch
 /// for CUDA 13.0 brings it), and in target/cuda. If it is nowhere, pip installs it there from hash-pinned wheels (crates/cli/cuda-requirements.txt). No GPU is
@@ -67,7 +67,7 @@ A new kernel: write kernels/all_reduce/mine.cu, give its algorithm the module
 be there, empty).";
 
 /// Kernels that come with a specification: those that the documents show and those of real bugs, each compiled as it is and with its bug.
-const SPECIFIED: [&str; 2] = ["examples/foreign", "museum"];
+const SPECIFIED: [&str; 3] = ["examples/foreign", "examples/tasks", "museum"];
 
 /// The kernels of a crate that stands for those of users.
 const OWN_KERNEL: &str = "examples/own_kernel/kernels";

@@ -5,7 +5,6 @@ use std::{
     fs,
     path::{Path, PathBuf},
     process::ExitCode,
-    sync::Arc,
     time::{Duration, Instant},
 };
 
@@ -20,7 +19,7 @@ use passmuster_harness::{
     emulator::{Emulator, EmulatorOptions, Interleaving},
 };
 use passmuster_plan::{
-    algorithms::{Algorithm, Foreign, Registry},
+    algorithms::Registry,
     library::Library,
     machine::{Machine as _, MachineInfo},
     modules::fnv1a64,
@@ -30,7 +29,7 @@ use xshell::Shell;
 
 use crate::{
     CANNOT_RUN, FINDING, emulated,
-    foreign::{self, ForeignArgs, Known, RegisteredKernel},
+    foreign::{self, ForeignArgs, Known, Registered, RegisteredKernel},
     input,
     judging::{Judge, Judging},
     progress::progress_bar,
@@ -190,7 +189,7 @@ struct Exhibit {
     entry: Entry,
     /// Where its kernel is found.
     registry: Registry,
-    foreign: Arc<Foreign>,
+    of: Registered,
     /// Kernels, fixed and with the bug.
     fixed: Library,
     bugged: Library,
@@ -352,14 +351,14 @@ fn exhibits(registry: &Registry, root: &Path, entries: BTreeMap<String, Entry>, 
     let all = ForeignArgs { specs: entries.keys().map(spec).collect(), ..ForeignArgs::default() };
     let Known { registry, library, foreign: known } = all.beside(registry, on)?;
     let mut exhibits = Vec::new();
-    for ((name, entry), RegisteredKernel { foreign, ptx, .. }) in entries.into_iter().zip(known) {
-        ensure!(foreign.name() == name, "{}: its name is `{}`, which is to be that of the folder", spec(&name).display(), foreign.name());
+    for ((name, entry), RegisteredKernel { of, ptx, .. }) in entries.into_iter().zip(known) {
+        ensure!(of.name() == name, "{}: its name is `{}`, which is to be that of the folder", spec(&name).display(), of.name());
         let Some(list) = List::ALL.into_iter().find(|list| list.name() == entry.query) else {
             bail!("{FOLDER}/{name}/entry.toml: query `{}` is no list", entry.query);
         };
         let bug = ptx.with_file_name("kernel.bug.ptx");
         let mut bugged = library.clone();
-        let modules = foreign.foreign_modules();
+        let modules = of.kernels().modules();
         ensure!(modules.len() == 1, "{FOLDER}/{name}: {} modules, and one kernel.bug.ptx", modules.len());
         let text = input::text(&bug, foreign::MOST_PTX)?;
         modules.iter().for_each(|module| bugged.replace(&module.name, text.clone()));
@@ -371,11 +370,11 @@ fn exhibits(registry: &Registry, root: &Path, entries: BTreeMap<String, Entry>, 
         exhibits.push(Exhibit {
             kernels: kernels(root, &name)?,
             options: [option(&ptx), option(&bug)],
-            cases: list.cases_of(&registry, &foreign, 0).into_iter().map(Case::from).collect(),
+            cases: of.cases(&registry, list, 0),
             registry: registry.clone(),
             fixed: library.clone(),
             bugged,
-            foreign,
+            of,
             name,
             entry,
         });
@@ -404,7 +403,7 @@ impl Exhibit {
         let found = caught.map(|Caught { schedule, verdict }| {
             found(&verdict, self.entry.found_as, Some(Interleaving::nth(0, schedule as usize).to_string()), elapsed)
         });
-        let mut cases: Vec<Case> = mutants::cases_of_foreign(&self.registry, &self.foreign).into_iter().map(Case::from).collect();
+        let mut cases: Vec<Case> = self.of.cases_of_mutants(&self.registry);
         if let Some(case) = found.as_ref().and_then(|found| self.cases.iter().find(|case| case.to_string() == found.case)) {
             cases.retain(|other| other != case);
             cases.insert(0, case.clone());

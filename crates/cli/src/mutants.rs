@@ -343,9 +343,9 @@ impl Mutants {
         }
         let Known { registry, library, foreign: known } = self.elsewhere.beside(registry, self.on)?;
         let mut subjects = Vec::new();
-        for foreign in known.iter().map(|known| &*known.foreign) {
-            let cases: Vec<Case> = mutants::cases_of_foreign(&registry, foreign).into_iter().map(Case::from).collect();
-            let mut of_kernel = mutants::of_foreign(foreign, &library);
+        for kernel in &known {
+            let cases = kernel.of.cases_of_mutants(&registry);
+            let mut of_kernel = kernel.of.mutants(&library);
             if let Some(number) = self.sample {
                 of_kernel = mutants::sample(of_kernel, number.get());
             }

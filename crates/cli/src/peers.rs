@@ -11,12 +11,7 @@ use std::{
 
 use anyhow::{Context, bail, ensure};
 use passmuster_harness::conformance::report::{Record, RecordCase, Summary, table};
-use passmuster_plan::{
-    algorithms::{Algorithm, Registry},
-    library::Library,
-    machine::MachineInfo,
-    modules::fnv1a64,
-};
+use passmuster_plan::{algorithms::Registry, library::Library, machine::MachineInfo, modules::fnv1a64};
 use serde::{Deserialize, Serialize};
 use xshell::{Shell, cmd};
 
@@ -236,7 +231,7 @@ impl Peer {
         Ok(Compiled {
             peer: self.name.clone(),
             project: self.recipe.project.clone(),
-            kernel: format!("{}/{}", kernel.foreign.collective(), kernel.foreign.name()),
+            kernel: kernel.specified.does(),
             tried: self.recipe.tried.clone(),
             checkout,
             spec,

@@ -69,7 +69,7 @@ impl Reveal {
     pub(crate) fn run(self, registry: &Registry) -> anyhow::Result<ExitCode> {
         let Known { registry, library, foreign: known } = self.elsewhere.beside(registry, self.on)?;
         let algorithm: Arc<dyn Algorithm> = match (&self.algorithm, &known[..]) {
-            (None, [known]) => known.foreign.clone(),
+            (None, [known]) => known.of.collective("reveal-order")?.clone(),
             (None, known) => bail!("--spec is given {} times: the order of one algorithm is printed", known.len()),
             (Some(name), _) => {
                 let (collective, name) = name.split_once('/').context("expected COLLECTIVE/ALGORITHM, as in all_reduce/two_shot")?;

@@ -97,7 +97,7 @@ fn no_list_of_a_kernel_from_elsewhere_has_one_either() {
     let names = [("one_shot_by_value", None), ("two_shot_by_table", None), ("one_shot_triton", Some("one_shot_all_reduce"))];
     let read = names.map(|(name, entry)| {
         let foreign = Foreign::read(&text(format!("{name}/spec.toml")), entry).unwrap();
-        for module in foreign.foreign_modules() {
+        for module in foreign.kernels().modules() {
             library.replace(&module.name, text(format!("{name}/kernel.ptx")));
         }
         foreign

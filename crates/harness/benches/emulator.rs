@@ -91,7 +91,7 @@ fn from_elsewhere(criterion: &mut Criterion) {
         };
         let foreign = Foreign::read(&read(format!("{}.toml", stem[0])), entry).unwrap_or_else(|error| panic!("{error}"));
         let mut library = Library::default();
-        for module in foreign.foreign_modules() {
+        for module in foreign.kernels().modules() {
             library.replace(&module.name, read(format!("{}.ptx", stem[1])));
         }
         bench(criterion, &format!("{} bf16 64 KiB x 4 ranks, 8 calls", foreign.name()), &foreign, &library, 4, 8);

@@ -176,7 +176,7 @@ static REGISTERED: LazyLock<Registered> = LazyLock::new(|| {
         for launch in foreign.samples() {
             emulator::accepts(&module, &launch).unwrap();
         }
-        for module in foreign.foreign_modules() {
+        for module in foreign.kernels().modules() {
             library.replace(&module.name, text.clone());
         }
         all.push(foreign);

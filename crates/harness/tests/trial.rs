@@ -62,7 +62,7 @@ static KNOWN: LazyLock<(Registry, Library)> = LazyLock::new(|| {
             spec = spec.replace(&format!("entry = \"{from}\""), &format!("entry = \"{to}\""));
         }
         let foreign = Foreign::read(&spec, None).unwrap_or_else(|error| panic!("{name}: {error}"));
-        for module in foreign.foreign_modules() {
+        for module in foreign.kernels().modules() {
             library.replace(&module.name, read(&format!("{folder}/{ptx}")));
         }
         all.push(foreign);

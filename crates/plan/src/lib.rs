@@ -12,11 +12,13 @@ pub mod algorithms;
 pub mod collective;
 pub mod contract;
 pub mod device;
+mod expression;
 pub mod library;
 pub mod machine;
 pub mod modules;
 pub mod plan;
 pub mod pool;
+pub mod task;
 pub mod words;
 
 #[cfg(doctest)]

@@ -251,6 +251,12 @@ const RULES: &[Rule] = &[
         why: "specifications and kernels that tests judge",
     },
     Rule {
+        paths: &["examples/tasks/**"],
+        runs: &[target("passmuster", "tasks"), target("passmuster", "specification"), Run::Step(Step::Ptx)],
+        leaves: "",
+        why: "specifications and kernels that tests judge",
+    },
+    Rule {
         paths: &["examples/own_kernel/**"],
         runs: &[Run::Package("own_kernel"), Run::Step(Step::OwnPtx)],
         leaves: "",

@@ -74,7 +74,8 @@ impl Collectives {
         }
         let Known { registry, foreign: known, .. } = self.session.known(registry)?;
         ensure!(!self.in_place || self.collective.has_in_place(), "--in-place: {} is not done in place", self.collective);
-        if let Some(other) = known.iter().map(|known| &known.foreign).find(|known| known.collective() != self.collective) {
+        let foreign = known.iter().map(|known| known.of.collective("bench")).collect::<anyhow::Result<Vec<_>>>()?;
+        if let Some(other) = foreign.iter().find(|known| known.collective() != self.collective) {
             bail!("the kernel {} is of {}, and what is timed is {}", other.name(), other.collective(), self.collective);
         }
         let contenders = self.contenders(&registry, &known)?;
@@ -114,7 +115,7 @@ impl Collectives {
                 let own = own.filter(|algorithm| timed(&**algorithm)).map(Contender::from);
                 // A rehearsal has no PyTorch.
                 let torch = Torch::of(&any).iter().filter(|_| !self.session.rehearse).copied().map(Contender::Torch);
-                let foreign = known.iter().map(|known| Contender::Algorithm(known.foreign.clone()));
+                let foreign = known.iter().filter_map(|known| Some(Contender::Algorithm(known.of.collective("bench").ok()?.clone())));
                 own.chain(torch).chain(foreign).collect()
             }
             Some(names) => names.iter().map(find).collect::<anyhow::Result<_>>()?,

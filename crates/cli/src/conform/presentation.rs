@@ -9,7 +9,7 @@ use passmuster_harness::{
     },
     emulator::Interleaving,
 };
-use passmuster_plan::{algorithms::Algorithm, machine::Needed};
+use passmuster_plan::machine::Needed;
 
 use crate::{
     foreign::RegisteredKernel,
@@ -150,8 +150,8 @@ pub(super) const UNCOUNTED: &str = "registers not counted";
 pub(super) fn uncounted(known: &[RegisteredKernel]) -> Option<String> {
     let unknown: Vec<&str> = known
         .iter()
-        .filter(|known| known.foreign.samples().iter().any(|launch| launch.registers.is_none()))
-        .map(|known| known.foreign.name())
+        .filter(|known| known.of.samples().iter().any(|launch| launch.registers.is_none()))
+        .map(|known| known.of.name())
         .collect();
     (!unknown.is_empty()).then(|| {
         format!(

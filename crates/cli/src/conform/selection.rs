@@ -7,7 +7,7 @@ use passmuster_harness::{
     conformance::{Case, List, Query},
     emulator::Interleaving,
 };
-use passmuster_plan::algorithms::{Algorithm, Registry};
+use passmuster_plan::algorithms::Registry;
 
 use super::arguments::Cases;
 use crate::foreign::RegisteredKernel;
@@ -40,20 +40,22 @@ impl Cases {
         let of_list = |list: List| {
             let [_, ..] = known else { return Ok(list.all_cases(registry, self.seed)) };
             let mut all = Vec::new();
-            for foreign in known.iter().map(|known| &*known.foreign) {
-                let cases: Vec<Case> = list.cases_of(registry, foreign, self.seed).into_iter().map(Case::from).collect();
+            for kernel in known {
+                let cases = kernel.of.cases(registry, list, self.seed);
                 // Beside cases of another kernel nobody would see that this one has none.
                 if !cases.iter().any(|case| case.elements_of_calls() > 0) {
                     bail!(
                         "the list {} has no case of {} that moves an element: nothing of it would be judged",
                         list.name(),
-                        foreign.name()
+                        kernel.of.name()
                     );
                 }
                 all.extend(cases);
             }
             Ok(all)
         };
+        let parameters = registry.tasks().iter().flat_map(|task| task.task().parameters()).map(|parameter| parameter.name.clone());
+        let parameters: Vec<String> = parameters.collect();
         replay.iter().try_for_each(|replay| replay.case.check_known(registry))?;
         let exact = replay.map(|replay| replay.case.clone()).or_else(|| Case::resolve(&self.query, registry).ok());
         let mut cases = if let Some(case) = exact {
@@ -61,7 +63,7 @@ impl Cases {
         } else if let Some(list) = List::ALL.into_iter().find(|list| list.name() == self.query) {
             of_list(list)?
         } else {
-            let query = Query::new(&self.query).map_err(anyhow::Error::msg)?;
+            let query = Query::with_keys(&self.query, &parameters).map_err(anyhow::Error::msg)?;
             let all = of_list(query.list())?;
             if let Some(unknown) = query.unknown(&all) {
                 bail!("{unknown}");
@@ -79,7 +81,7 @@ impl Cases {
             );
         }
         if let Some(except) = &self.except {
-            let left_out = Query::new(except).map_err(anyhow::Error::msg)?;
+            let left_out = Query::with_keys(except, &parameters).map_err(anyhow::Error::msg)?;
             if let Some(unknown) = left_out.unknown(&cases) {
                 bail!("--except {except}: {unknown}");
             }

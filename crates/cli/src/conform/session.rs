@@ -90,7 +90,7 @@ impl Session<'_> {
         head.machine = before.machine_of_both(machine);
         head.cases = journal.judged();
         apply_waivers(&mut head, asked.waivers.as_ref(), &today());
-        let smaller = smaller(judge, cases, &head.cases, asked.shrink);
+        let smaller = smaller(judge, &self.run.registry, cases, &head.cases, asked.shrink);
         let record = self.finished(head, kept, took, sh);
         let lcov = self.run.coverage.as_ref().map(|coverage| coverage::lcov(coverage, |module| ptx_path(&self.run.known, module)));
         let written = journal.end(|| files.write(&record, trace, lcov));
@@ -141,7 +141,7 @@ impl Session<'_> {
     fn declared(&self) -> Vec<(String, String)> {
         let of_case = |case: &Case| match case {
             Case::Collective(case) => case.algorithms(&self.run.registry).unwrap_or_default(),
-            Case::Product(_) => Vec::new(),
+            Case::Product(_) | Case::Task(_) => Vec::new(),
         };
         let mut algorithms: Vec<Arc<dyn Algorithm>> = self.cases.iter().flat_map(of_case).filter(|own| !own.is_peer()).collect();
         let id = |own: &Arc<dyn Algorithm>| (own.collective().to_string(), own.name().to_owned());

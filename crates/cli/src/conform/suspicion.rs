@@ -1,10 +1,7 @@
 //! The specification as the cause to look for first: a kernel of which nothing works more often gets wrong arguments than has a bug.
 
 use passmuster_harness::conformance::{Case, CaseId, Finding, Status, Verdict, counted, report::Record};
-use passmuster_plan::{
-    algorithms::{Algorithm as _, Target},
-    plan::Launch,
-};
+use passmuster_plan::{algorithms::Target, plan::Launch};
 use passmuster_ptx as ptx;
 
 use super::Run;
@@ -69,7 +66,7 @@ fn of_kernel(record: &Record, run: &Run, known: &RegisteredKernel) -> Vec<String
     let of_kernel = ran.filter_map(|verdict| Some((verdict.case.parse::<Case>().ok()?, verdict)));
     // Without elements there is nothing that a wrong argument spoils.
     let judged: Vec<(Case, &Verdict)> =
-        of_kernel.filter(|(case, _)| case.head()[1] == known.foreign.name() && case.elements_of_calls() > 0).collect();
+        of_kernel.filter(|(case, _)| case.head()[1] == known.of.name() && case.elements_of_calls() > 0).collect();
     let failed: Vec<(&Case, Failure, &Verdict)> =
         judged.iter().filter_map(|(case, verdict)| Some((case, Failure::of(verdict)?, *verdict))).collect();
     if judged.len() < LEAST_CASES || failed.len() * 10 < judged.len() * TENTHS {
@@ -83,7 +80,7 @@ fn of_kernel(record: &Record, run: &Run, known: &RegisteredKernel) -> Vec<String
     let mut lines = vec![format!(
         "CHECK THE SPECIFICATION FIRST: {how_many} {} of {} that move data {}",
         counted(judged.len(), "case"),
-        known.foreign.name(),
+        known.of.name(),
         ways.join(" or ")
     )];
     let smallest = failed.iter().min_by_key(|(case, ..)| (case.elements_of_calls(), case.world()));

@@ -4,7 +4,7 @@ use std::{collections::BTreeMap, fmt::Write, fs, path::PathBuf};
 
 use anyhow::ensure;
 use passmuster_harness::conformance::mutants;
-use passmuster_plan::{algorithms::Algorithm, library::Library};
+use passmuster_plan::library::Library;
 use serde_json::Value;
 
 use super::committed::{Committed, cases};
@@ -26,10 +26,10 @@ pub(super) fn mutants(committed: &Committed) -> anyhow::Result<String> {
     let mut text = String::from("| kernel | collective | mutants | caught | missed |\n|---|---|---|---|---|\n");
     for spec in specs {
         let mut library = Library::default();
-        let foreign = ForeignArgs::default().accept(&spec, &mut library, MachineKind::Emulator)?.foreign;
-        let name = foreign.name();
+        let specified = ForeignArgs::default().accept(&spec, &mut library, MachineKind::Emulator)?.specified;
+        let name = specified.name();
         let judged: Vec<&Value> = cases(&record).filter(|case| string(case, "mutant").starts_with(&format!("{name}/"))).collect();
-        let made = mutants::of_foreign(&foreign, &library);
+        let made = mutants::of_launches(name, &specified.samples(), &library);
         ensure!(
             made.iter().map(|mutant| &*mutant.name).eq(judged.iter().map(|case| string(case, "mutant"))),
             "{RECORD}.json has other mutants of {name} than are made now: `cargo xtask mutants --spec` with all of examples/foreign makes it again"
@@ -50,7 +50,8 @@ pub(super) fn mutants(committed: &Committed) -> anyhow::Result<String> {
             .map(|(kind, (missed, all))| format!("{missed} of {all} {kind}"))
             .collect();
         let caught = judged.iter().filter(|case| case["caught"] == true).count();
-        let collective = foreign.collective().name();
+        let does = specified.does();
+        let collective = does.split('/').next().unwrap_or_default();
         writeln!(text, "| `{name}` | {collective} | {} | {caught} | {} |", judged.len(), missed.join(", "))?;
     }
     Ok(text)

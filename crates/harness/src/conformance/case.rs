@@ -11,6 +11,7 @@ use super::{
     products::{self, ProductCase},
     runner::{self, Settings},
     shrink::Simplify,
+    tasks::{self, TaskCase},
     verdict::Verdict,
 };
 use passmuster_plan::{
@@ -26,6 +27,8 @@ pub enum Case {
     Collective(CollectiveCase),
     /// Of a product of matrices with a collective.
     Product(ProductCase),
+    /// Of a task that an author declares.
+    Task(TaskCase),
 }
 
 impl Case {
@@ -35,6 +38,7 @@ impl Case {
         match self {
             Case::Collective(case) => runner::judge(case, machine, settings),
             Case::Product(case) => products::judge(case, machine, settings),
+            Case::Task(case) => tasks::judge(case, machine, settings),
         }
     }
 
@@ -67,6 +71,7 @@ impl Case {
         match self {
             Case::Collective(case) => runner::prepared(registry, case, waiting_blocks),
             Case::Product(case) => products::prepared(registry, case, waiting_blocks),
+            Case::Task(case) => tasks::prepared(registry, case, waiting_blocks),
         }
     }
 
@@ -75,6 +80,7 @@ impl Case {
         match self {
             Case::Collective(case) => case.environment(registry),
             Case::Product(case) => case.environment(registry),
+            Case::Task(_) => BTreeMap::new(),
         }
     }
 
@@ -96,6 +102,7 @@ impl Case {
         let known = match self {
             Case::Collective(case) => case.check_known(registry),
             Case::Product(case) => case.check_known(registry),
+            Case::Task(case) => case.check_known(registry),
         };
         known.map_err(|problem| CaseError::new(&self.to_string(), problem))
     }
@@ -105,6 +112,7 @@ impl Case {
         match self {
             Case::Collective(case) => case.world,
             Case::Product(case) => case.world,
+            Case::Task(case) => case.world,
         }
     }
 
@@ -113,10 +121,11 @@ impl Case {
         match self {
             Case::Collective(case) => case.fault,
             Case::Product(case) => case.fault,
+            Case::Task(case) => case.fault,
         }
     }
 
-    /// Bytes of all ranks' inputs of one call; of a sequence, of the largest.
+    /// Bytes of all ranks' inputs of one call; of a sequence, of the largest. Of a task, about: it is not known here which of its tensors are how large.
     pub fn input_bytes(&self) -> u64 {
         match self {
             Case::Collective(case) => {
@@ -124,12 +133,17 @@ impl Case {
                 shape.input().saturating_mul(case.dtype.size()).saturating_mul(case.world.into())
             }
             Case::Product(case) => case.input_bytes(),
+            Case::Task(case) => case.size().saturating_mul(case.dtype.size()).saturating_mul(case.world.into()),
         }
     }
 
-    /// Elements of all ranks' inputs or outputs of all its calls, whichever are more, about; of products, none.
+    /// Elements of all ranks' inputs or outputs of all its calls, whichever are more, about; of products, none; of a task, the product of its parameters.
     pub fn elements_of_calls(&self) -> u64 {
-        if let Case::Collective(case) = self { case.elements_of_calls() } else { 0 }
+        match self {
+            Case::Collective(case) => case.elements_of_calls(),
+            Case::Product(_) => 0,
+            Case::Task(case) => case.size(),
+        }
     }
 
     /// Elements of all ranks' inputs or outputs of its largest call, whichever are more: what machines are asked whether they afford it.
@@ -141,6 +155,7 @@ impl Case {
         match self {
             Case::Collective(case) => case,
             Case::Product(case) => case,
+            Case::Task(case) => case,
         }
     }
 }
@@ -157,11 +172,18 @@ impl From<ProductCase> for Case {
     }
 }
 
+impl From<TaskCase> for Case {
+    fn from(case: TaskCase) -> Case {
+        Case::Task(case)
+    }
+}
+
 impl Simplify for Case {
     fn simpler(&self) -> Vec<Case> {
         match self {
             Case::Collective(case) => case.simpler().into_iter().map(Case::from).collect(),
             Case::Product(case) => case.simpler().into_iter().map(Case::from).collect(),
+            Case::Task(case) => case.simpler().into_iter().map(Case::from).collect(),
         }
     }
 }
@@ -171,7 +193,7 @@ impl CaseId for Case {
         self.named().head()
     }
 
-    fn fields(&self) -> Vec<(&'static str, String)> {
+    fn fields(&self) -> Vec<(&str, String)> {
         self.named().fields()
     }
 
@@ -190,6 +212,9 @@ impl FromStr for Case {
     type Err = CaseError;
 
     fn from_str(id: &str) -> Result<Case, CaseError> {
+        if tasks::is_of_task(id) {
+            return id.parse().map(Case::Task);
+        }
         if TensorParallelFusion::of(id).is_some() { id.parse().map(Case::Product) } else { id.parse().map(Case::Collective) }
     }
 }

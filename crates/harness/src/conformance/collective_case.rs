@@ -259,7 +259,7 @@ pub trait CaseId {
     fn head(&self) -> [&str; 4];
 
     /// Keys and values in order, without those that have their defaults; of a flag, an empty value.
-    fn fields(&self) -> Vec<(&'static str, String)>;
+    fn fields(&self) -> Vec<(&str, String)>;
 
     /// What a key that the id leaves out stands for.
     fn default_of(&self, key: &str) -> &'static str;
@@ -435,7 +435,7 @@ impl CaseId for CollectiveCase {
         [self.collective.name(), &self.algorithm, self.dtype.name(), self.op.name()]
     }
 
-    fn fields(&self) -> Vec<(&'static str, String)> {
+    fn fields(&self) -> Vec<(&str, String)> {
         let mut fields = vec![("w", self.world.to_string())];
         if self.calls.is_empty() {
             fields.push(("n", self.count.to_string()));

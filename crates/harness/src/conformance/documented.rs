@@ -5,11 +5,11 @@ use std::{collections::BTreeSet, time::Duration};
 use rstest::rstest;
 
 use super::{
-    Case, CaseId, CollectiveCase, Fault, InputClass, List, Moment, Query, Status, Verdict,
+    Case, CaseId, CollectiveCase, Fault, InputClass, List, Moment, Query, Status, TaskCase, Verdict,
     collective_case::KEYS,
     mutants,
     products::{self, ProductCase},
-    runner, scenario,
+    runner, scenario, tasks,
 };
 use crate::{
     REGISTRY,
@@ -23,6 +23,7 @@ use passmuster_plan::{
 };
 
 const DOCUMENT: &str = include_str!("../../docs/reference/case-ids.md");
+const OF_TASKS: &str = include_str!("../../docs/reference/tasks.md");
 
 #[track_caller]
 fn assert_row(name: &str, what: &str) {
@@ -120,7 +121,11 @@ fn ids_in_the_document_are_ids_and_queries_are_queries() {
 
 /// The cells of the rows of a section's table, without backticks around a whole cell. Sections are named by their heads, tables by the head of their first column.
 fn table(section: &str, first_column: &str) -> Vec<Vec<String>> {
-    let (_, section) = DOCUMENT.split_once(&format!("\n## {section}\n")).unwrap_or_else(|| panic!("no section {section}"));
+    table_of(DOCUMENT, section, first_column)
+}
+
+fn table_of(document: &str, section: &str, first_column: &str) -> Vec<Vec<String>> {
+    let (_, section) = document.split_once(&format!("\n## {section}\n")).unwrap_or_else(|| panic!("no section {section}"));
     let section = section.split("\n## ").next().unwrap();
     let head = format!("| {first_column} |");
     let rows = section.lines().skip_while(|line| !line.starts_with(&head)).skip(2).take_while(|line| line.starts_with('|'));
@@ -142,8 +147,9 @@ fn defaults_are_those_of_the_code() {
     let product = Product { dtype: DType::BF16, rows: 8, columns: 8, depth: 8, layout: Layout::Nk };
     let of_product = ProductCase::new(TensorParallelFusion::Gather, "pull", product, 2);
     let mut seen = 0;
-    for (section, case) in [("Ids", &case as &dyn CaseId), ("Products", &of_product as &dyn CaseId)] {
-        for row in table(section, "key") {
+    let of_task = TaskCase::new("norm", "mine", DType::BF16, 2, Vec::new());
+    for (section, case) in [("Ids", &case as &dyn CaseId), ("Products", &of_product as &dyn CaseId), ("Cases", &of_task as &dyn CaseId)] {
+        for row in table_of(if section == "Cases" { OF_TASKS } else { DOCUMENT }, section, "key") {
             let (default, keys) = (&row[2], row[0].split(", ").map(|key| literal(key).unwrap()));
             for key in keys {
                 seen += 1;
@@ -155,7 +161,7 @@ fn defaults_are_those_of_the_code() {
             }
         }
     }
-    assert_eq!(seen, KEYS.len() + products::KEYS.len() - ["w", "fault", "seed"].len());
+    assert_eq!(seen, KEYS.len() + products::KEYS.len() - ["w", "fault", "seed"].len() + tasks::KEYS.len());
 }
 
 /// If this fails, the page names other bounds than the code has.

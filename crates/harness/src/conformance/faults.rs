@@ -161,6 +161,7 @@ fn is_foreign(registry: &Registry, case: &Case) -> bool {
     match case {
         Case::Collective(case) => registry.find(case.collective, &case.algorithm).is_ok_and(|algorithm| algorithm.is_foreign()),
         Case::Product(_) => false,
+        Case::Task(case) => case.algorithm(registry).is_ok(),
     }
 }
 

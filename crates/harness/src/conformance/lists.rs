@@ -11,6 +11,7 @@ mod over_multicast;
 mod premul_sum;
 mod products;
 pub(crate) mod sequences;
+mod tasks;
 mod types;
 mod unregistered;
 mod worlds;
@@ -28,10 +29,11 @@ use super::{
     products::ProductCase,
     scenario::supports,
     shrink::boundary_counts,
+    tasks::TaskCase,
 };
 use passmuster_emulator::choice::Choice;
 use passmuster_plan::{
-    algorithms::{Algorithm, Foreign, Protocol, Registry},
+    algorithms::{Algorithm, Foreign, Protocol, Registry, TaskAlgorithm},
     collective::{Collective, DType, ReduceOp, Shape},
     machine::Site,
     modules::{Module, MutantCases, fnv1a64},
@@ -92,7 +94,16 @@ impl List {
         cases
     }
 
-    /// Its cases of every kind.
+    /// Its cases of an algorithm of a task, which must be [in the registry](Registry::with_task).
+    pub fn tasks(self, algorithm: &dyn TaskAlgorithm, seed: u64) -> Vec<TaskCase> {
+        match self {
+            List::Smoke => tasks::smoke(algorithm, seed),
+            List::Merge => tasks::merge(algorithm, seed),
+            List::Faults => tasks::faults(algorithm, seed),
+        }
+    }
+
+    /// Its cases of every kind, but for kernels from elsewhere.
     pub fn all_cases(self, registry: &Registry, seed: u64) -> Vec<Case> {
         self.cases(registry, seed).into_iter().map(Case::from).chain(self.products(registry, seed).into_iter().map(Case::from)).collect()
     }
@@ -828,7 +839,7 @@ mod tests {
             for list in [List::Smoke, List::Merge] {
                 let is_of_it = |case: &Case| match case {
                     Case::Collective(case) => case.algorithm == name || case.shots().any(|shot| shot.algorithm == name),
-                    Case::Product(_) => false,
+                    Case::Product(_) | Case::Task(_) => false,
                 };
                 let before = ids(list.all_cases(&without, 0));
                 let after = list.all_cases(&REGISTRY, 0);

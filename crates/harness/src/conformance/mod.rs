@@ -34,6 +34,7 @@ pub mod scenario;
 pub mod shrink;
 pub mod soak;
 pub mod supervisor;
+pub mod tasks;
 #[doc(hidden)]
 mod verdict;
 pub mod waivers;
@@ -50,4 +51,5 @@ pub use oracle::{Expected, Oracle, Rule, oracle};
 pub use passmuster_plan::words::counted;
 pub use products::{Numbers, ProductCase};
 pub use query::Query;
+pub use tasks::TaskCase;
 pub use verdict::{Finding, Place, Status, Verdict};

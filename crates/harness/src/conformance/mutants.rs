@@ -12,8 +12,8 @@ mod plans;
 mod sites;
 
 pub use derived::{
-    Defect, Derived, cases_of_foreign, cases_of_product, derived, derived_of, module_of, of_foreign, subjects, subjects_of_products,
-    sync_cases,
+    Defect, Derived, cases_of_foreign, cases_of_product, cases_of_task, derived, derived_of, module_of, of_launches, subjects,
+    subjects_of_products, sync_cases,
 };
 pub use plans::of_plan;
 

@@ -7,7 +7,7 @@ use passmuster_plan::{algorithms, words::nearest};
 use super::{
     List,
     collective_case::{self, CaseId},
-    products,
+    products, tasks,
 };
 
 /// Selects cases: an id in which every part may be `*`, a list or left out.
@@ -49,6 +49,15 @@ impl Query {
     /// # Errors
     /// A key that no case has, or that stands where a collective is expected.
     pub fn new(text: &str) -> Result<Query, String> {
+        Query::with_keys(text, &[])
+    }
+
+    /// The same, where cases of tasks have these parameters.
+    ///
+    /// # Errors
+    /// As [`Query::new`].
+    pub fn with_keys(text: &str, parameters: &[String]) -> Result<Query, String> {
+        let keys = || keys().chain(parameters.iter().map(String::as_str));
         let mut fields = text.split(':');
         let path = fields.next().unwrap_or("*");
         let (collective, algorithm) = path.split_once('/').unwrap_or((path, "*"));
@@ -188,8 +197,10 @@ impl Of {
 }
 
 /// All keys that ids may have, each once.
-fn keys() -> impl Iterator<Item = &'static str> + Clone {
-    collective_case::KEYS.into_iter().chain(products::KEYS.into_iter().filter(|key| !collective_case::KEYS.contains(key)))
+fn keys<'k>() -> impl Iterator<Item = &'k str> + Clone {
+    let of_products = products::KEYS.into_iter().filter(|key| !collective_case::KEYS.contains(key));
+    let of_tasks = tasks::KEYS.into_iter().filter(|key| !collective_case::KEYS.contains(key) && !products::KEYS.contains(key));
+    collective_case::KEYS.into_iter().chain(of_products).chain(of_tasks)
 }
 
 /// What may be said instead of `word`: the nearest of `known`, or all where none is near.

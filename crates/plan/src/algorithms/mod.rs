@@ -9,14 +9,16 @@ mod nccl;
 mod parallel;
 pub(crate) mod reduction;
 mod registry;
+mod task;
 
 use std::sync::Arc;
 
-pub use foreign::{Files, Foreign, ForeignModule, SpecError};
+pub use foreign::{Files, Foreign, ForeignModule, ForeignTask, Kernels, References, SpecError, Specified};
 pub use mutant::{Edit, Mutant, MutantKind};
 pub use nccl::Nccl;
 pub use parallel::{TensorParallel, TensorParallelFusion};
 pub use registry::{Catalogue, Premul, Registry, RegistryError};
+pub use task::TaskAlgorithm;
 
 use crate::{
     collective::{Collective, DType},

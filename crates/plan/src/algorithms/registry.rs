@@ -2,7 +2,7 @@
 
 use std::{fmt, sync::Arc};
 
-use super::{Algorithm, Foreign, Mutant, Nccl, TensorParallel, TensorParallelFusion, renamed};
+use super::{Algorithm, Foreign, Mutant, Nccl, TaskAlgorithm, TensorParallel, TensorParallelFusion, renamed};
 use crate::{
     collective::{Collective, ReduceOp},
     library::Library,
@@ -56,6 +56,7 @@ pub struct Registry {
     /// How many algorithms are the catalogue's own: they come first.
     own: usize,
     foreign: Vec<Arc<Foreign>>,
+    tasks: Vec<Arc<dyn TaskAlgorithm>>,
     modules: Vec<&'static Module>,
     library: Library,
 }
@@ -93,6 +94,24 @@ pub enum RegistryError {
         name: String,
         /// Those that there are.
         known: Vec<String>,
+    },
+    /// There is no such way to do a task, or no such task.
+    #[error("unknown algorithm `{name}` of the task {task}: {}", expected(.name, .known))]
+    UnknownTask {
+        /// What it should do.
+        task: String,
+        /// The name that was asked for.
+        name: String,
+        /// Those that there are, with their tasks.
+        known: Vec<String>,
+    },
+    /// An algorithm has the name of one that does the same task.
+    #[error("there is an algorithm `{name}` of the task {task} already")]
+    TakenTask {
+        /// What both do.
+        task: String,
+        /// The name of both.
+        name: String,
     },
     /// A kernel from elsewhere has the name of an algorithm that is there.
     #[error("there is an algorithm `{name}` of {collective} already")]
@@ -144,7 +163,14 @@ impl Registry {
     pub fn new(catalogue: Catalogue) -> Registry {
         let of_algorithms = catalogue.algorithms.iter().flat_map(|algorithm| algorithm.modules());
         let modules: Vec<&'static Module> = of_algorithms.chain(catalogue.modules).collect();
-        Registry { own: catalogue.algorithms.len(), library: Library::new(modules.clone()), foreign: Vec::new(), modules, catalogue }
+        Registry {
+            own: catalogue.algorithms.len(),
+            library: Library::new(modules.clone()),
+            foreign: Vec::new(),
+            tasks: Vec::new(),
+            modules,
+            catalogue,
+        }
     }
 
     /// With an algorithm beside those that are there, and its modules. [`Registry::check`] looks at their names.
@@ -176,6 +202,35 @@ impl Registry {
             self.foreign.push(Arc::new(new));
         }
         Ok(self)
+    }
+
+    /// With an algorithm of a task.
+    ///
+    /// # Errors
+    /// [`RegistryError::TakenTask`].
+    pub fn with_task(mut self, algorithm: Arc<dyn TaskAlgorithm>) -> Result<Registry, RegistryError> {
+        let (task, name) = (algorithm.task().name(), algorithm.name());
+        if self.tasks.iter().any(|known| (known.task().name(), known.name()) == (task, name)) {
+            return Err(RegistryError::TakenTask { task: task.to_owned(), name: name.to_owned() });
+        }
+        self.tasks.push(algorithm);
+        Ok(self)
+    }
+
+    /// The algorithms of tasks.
+    pub fn tasks(&self) -> &[Arc<dyn TaskAlgorithm>] {
+        &self.tasks
+    }
+
+    /// The algorithm called `name` of a task.
+    ///
+    /// # Errors
+    /// [`RegistryError::UnknownTask`].
+    pub fn task(&self, task: &str, name: &str) -> Result<&Arc<dyn TaskAlgorithm>, RegistryError> {
+        self.tasks.iter().find(|known| (known.task().name(), known.name()) == (task, name)).ok_or_else(|| {
+            let known = self.tasks.iter().map(|known| format!("{}/{}", known.task().name(), known.name())).collect();
+            RegistryError::UnknownTask { task: task.to_owned(), name: name.to_owned(), known }
+        })
     }
 
     /// The algorithms under test and the peers, the catalogue's first. Others of it are [found](Registry::find) by name only.

@@ -37,6 +37,8 @@ pub trait Element: Copy + Send + Sync + PartialEq + fmt::Debug + 'static {
     fn divide(a: Self::Acc, world: u32) -> Self::Acc;
     /// `value` in the accumulator's type, rounded to nearest, ties to even; integers wrap.
     fn from_i64(value: i64) -> Self::Acc;
+    /// `value`, rounded once to the element type: to nearest, ties to even. 8-bit floats and integers saturate, and an integer of NaN is 0.
+    fn from_f64(value: f64) -> Self;
     /// `a * 2^exponent`, rounded to the accumulator's type. Floats allow the exponents of normal numbers (-126 to 127 in f32); integers
     /// take the exponent modulo their width in bits and wrap.
     fn scale(a: Self::Acc, exponent: i32) -> Self::Acc;
@@ -97,6 +99,22 @@ macro_rules! eight_bit_float {
 eight_bit_float!(E4M3, float8::F8E4M3, "An element of [`DType::E4M3`].");
 eight_bit_float!(E5M2, float8::F8E5M2, "An element of [`DType::E5M2`].");
 
+/// The float nearest to a value, which `guess` is or is next to: what was rounded to f32 before may have gone to the wrong side.
+fn nearest<T: Element>(guess: T, value: f64) -> T {
+    if !value.is_finite() || !guess.to_f64().is_finite() {
+        return guess;
+    }
+    let off = |x: &T| (x.to_f64() - value).abs();
+    let sign = 1 << (8 * size_of::<T>() - 1);
+    let magnitude = guess.bits() & (sign - 1);
+    let next_to = [magnitude.checked_sub(1), magnitude.checked_add(1).filter(|&bits| bits < sign)];
+    let next_to = next_to.into_iter().flatten().map(|bits| T::of_bits(bits | guess.bits() & sign));
+    next_to.filter(|x| x.to_f64().is_finite()).fold(guess, |best, x| {
+        let (of_best, of_x) = (off(&best), off(&x));
+        if of_x < of_best || of_x == of_best && x.bits() % 2 == 0 { x } else { best }
+    })
+}
+
 macro_rules! float_element {
     ($type:ty, $acc:ty, $acc_bits:ty, $dtype:expr, $bits:ty, $widen:expr, $narrow:expr) => {
         impl Element for $type {
@@ -135,6 +153,9 @@ macro_rules! float_element {
             }
             fn from_i64(value: i64) -> $acc {
                 value as $acc
+            }
+            fn from_f64(value: f64) -> Self {
+                nearest(Self::narrow(value as $acc), value)
             }
             fn scale(a: $acc, exponent: i32) -> $acc {
                 let bias = <$acc>::MAX_EXP - 1;
@@ -195,6 +216,9 @@ macro_rules! integer_element {
             }
             fn from_i64(value: i64) -> Self {
                 value as $type
+            }
+            fn from_f64(value: f64) -> Self {
+                value.round_ties_even() as $type
             }
             fn scale(a: Self, exponent: i32) -> Self {
                 a.wrapping_shl(exponent as u32)
@@ -292,8 +316,23 @@ mod tests {
         assert_eq!(<f32 as Element>::max(a, b).to_bits(), max.to_bits());
     }
 
+    /// If this fails, a correct output is refused that was rounded once, because the reference's value was rounded twice.
+    #[rstest]
+    #[case::above_the_middle(1.0 + 1.0 / 256.0 + 1e-12, 1.0078125)]
+    #[case::the_middle(1.0 + 1.0 / 256.0, 1.0)]
+    #[case::the_odd_middle(1.0 + 3.0 / 256.0, 1.015625)]
+    #[case::below_the_middle(1.0 + 3.0 / 256.0 - 1e-12, 1.0078125)]
+    #[case::negative(-(1.0 + 1.0 / 256.0 + 1e-12), -1.0078125)]
+    #[case::zero(-0.0, -0.0)]
+    #[case::tiny(1e-50, 0.0)]
+    #[case::large(1e39, f64::INFINITY)]
+    fn values_are_rounded_once(#[case] value: f64, #[case] rounded: f64) {
+        assert_eq!(<bf16 as Element>::from_f64(value).to_f64().to_bits(), rounded.to_bits());
+    }
+
     #[test]
     fn integers_wrap_and_truncate() {
+        assert_eq!((<i8 as Element>::from_f64(2.5), <i8 as Element>::from_f64(-1e9), <u8 as Element>::from_f64(f64::NAN)), (2, -128, 0));
         assert_eq!(<i32 as Element>::add(i32::MAX, 1), i32::MIN);
         assert_eq!(<i32 as Element>::divide(-7, 2), -3);
         assert_eq!(<i8 as Element>::add(i8::MAX, 1), i8::MIN);

@@ -14,11 +14,11 @@ use super::{
     small,
 };
 use crate::{
-    conformance::{Case, CollectiveCase, List, ProductCase},
+    conformance::{Case, CollectiveCase, List, ProductCase, TaskCase},
     emulator::parsed,
 };
 use passmuster_plan::{
-    algorithms::{Algorithm, Foreign, Registry, Target, TensorParallelFusion, kit::entry},
+    algorithms::{Algorithm, Foreign, Registry, Target, TaskAlgorithm, TensorParallelFusion, kit::entry},
     collective::{Collective, DType, ReduceOp},
     library::Library,
     modules::{Calls, Module},
@@ -270,17 +270,16 @@ pub fn derived_of(registry: &Registry, is_wanted: impl Fn(&str) -> bool) -> Vec<
 /// let foreign = Foreign::read(text, None)?;
 /// let mut library = Library::default();
 /// library.replace("foreign/waits", ptx);
-/// let mutants = mutants::of_foreign(&foreign, &library);
+/// let mutants = mutants::of_launches(foreign.kernels().name(), &foreign.samples(), &library);
 /// assert_eq!(mutants[0].name, "waits/L3 bar.sync dropped");
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
-pub fn of_foreign(foreign: &Foreign, library: &Library) -> Vec<Derived> {
-    let launches = foreign.samples();
+pub fn of_launches(name: &str, launches: &[Launch], library: &Library) -> Vec<Derived> {
     let of_launch = |launch: &Launch| {
         let Ok(ptx) = library.ptx(&launch.module) else { return Vec::new() };
-        let kernel = match &launches[..] {
-            [_] => foreign.name().to_owned(),
-            _ => format!("{}/{}", foreign.name(), launch.entry),
+        let kernel = match launches {
+            [_] => name.to_owned(),
+            _ => format!("{name}/{}", launch.entry),
         };
         let Some(entry) = EntryText::of(ptx, &launch.entry) else { return Vec::new() };
         let mut mutants = derive(launch.module.clone().into(), &kernel, ptx, &launch.entry);
@@ -307,6 +306,14 @@ fn sources(library: &Library, module: &str) -> BTreeMap<u32, String> {
 pub fn cases_of_foreign(registry: &Registry, foreign: &Foreign) -> Vec<CollectiveCase> {
     let mut cases = small(List::Smoke.cases_of(registry, foreign, 0));
     cases.sort_by_key(|case| (case.calls.is_empty(), std::cmp::Reverse(case.world), case.elements()));
+    cases.truncate(MOST_CASES);
+    cases
+}
+
+/// The same of an algorithm of a task.
+pub fn cases_of_task(algorithm: &dyn TaskAlgorithm) -> Vec<TaskCase> {
+    let mut cases = List::Smoke.tasks(algorithm, 0);
+    cases.sort_by_key(|case| (case.number_of_calls() == 1, case.size(), std::cmp::Reverse(case.world)));
     cases.truncate(MOST_CASES);
     cases
 }
@@ -636,7 +643,7 @@ mod tests {
             let foreign = Foreign::read(&text("spec.toml"), None).unwrap();
             let mut library = Library::default();
             foreign.samples().iter().for_each(|launch| library.replace(&launch.module, text("kernel.ptx")));
-            let mutants = of_foreign(&foreign, &library);
+            let mutants = of_launches(foreign.name(), &foreign.samples(), &library);
             let names: std::collections::BTreeSet<&str> = mutants.iter().map(|mutant| &*mutant.name).collect();
             assert_eq!(names.len(), mutants.len(), "{example}: {names:#?}");
             let of_python = mutants.iter().filter(|mutant| mutant.source.as_ref().is_some_and(|source| source.contains(".py:"))).count();

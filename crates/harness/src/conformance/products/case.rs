@@ -159,7 +159,7 @@ impl CaseId for ProductCase {
         [self.half.name(), &self.algorithm, self.product.dtype.name(), self.product.layout.name()]
     }
 
-    fn fields(&self) -> Vec<(&'static str, String)> {
+    fn fields(&self) -> Vec<(&str, String)> {
         let Product { rows, columns, depth, .. } = self.product;
         let mut fields = vec![("w", self.world.to_string())];
         fields.extend([("rows", rows), ("columns", columns), ("depth", depth)].map(|(key, value)| (key, value.to_string())));

@@ -2,13 +2,12 @@
 
 use std::collections::BTreeMap;
 
-use super::{
-    contents::Contents,
-    expression::{Expression, Values, Word},
-};
+use super::contents::Contents;
 use crate::{
-    collective::DType,
+    collective::{DType, ReduceOp},
+    expression::{Expression, Values, Word},
     plan::{Arg, BufferSpec, Call, MAX_RANKS, MAX_WORLD, ModuleVariable, Outside, Region, Role, TensorMap},
+    task::TaskCall,
 };
 
 /// The most values that one repetition stands for: arguments of a launch, steps of a call.
@@ -82,8 +81,12 @@ impl Buffer {
 /// Which buffer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Holder {
+    /// Of a call of a collective.
     Input,
+    /// Of a call of a collective.
     Output,
+    /// One of a task's, by its number.
+    Tensor(usize),
     /// One of the kernel's own, by its number.
     Own(usize),
 }
@@ -167,7 +170,7 @@ impl Tensor {
         let mut map = TensorMap {
             region: context.region_of(&self.part, rank)?,
             of_rank: (rank != context.rank()).then_some(rank),
-            dtype: self.dtype.unwrap_or(context.call.dtype),
+            dtype: self.dtype.unwrap_or(context.call.dtype()),
             extents: values(&self.extents)?,
             strides: values(&self.strides)?,
             tile: sides(&self.tile)?,
@@ -206,9 +209,50 @@ impl Variable {
     }
 }
 
+/// A call, of whichever kind.
+#[derive(Clone, Copy)]
+pub(super) enum CallOf<'a> {
+    Collective(&'a Call),
+    Task(&'a TaskCall),
+}
+
+impl CallOf<'_> {
+    pub(super) fn world(self) -> u32 {
+        match self {
+            CallOf::Collective(call) => call.world(),
+            CallOf::Task(call) => call.world(),
+        }
+    }
+
+    pub(super) fn dtype(self) -> DType {
+        match self {
+            CallOf::Collective(call) => call.dtype,
+            CallOf::Task(call) => call.dtype,
+        }
+    }
+
+    /// The operator that kernels are named by; tasks have none.
+    pub(super) fn op(self) -> ReduceOp {
+        match self {
+            CallOf::Collective(call) => call.op,
+            CallOf::Task(_) => ReduceOp::Copy,
+        }
+    }
+
+    /// All of a buffer of the call's own on a rank.
+    fn region(self, holder: Holder, rank: u32) -> Option<Region> {
+        match (self, holder) {
+            (CallOf::Collective(call), Holder::Input) => Some(call.input_of(rank)),
+            (CallOf::Collective(call), Holder::Output) => Some(call.output_of(rank)),
+            (CallOf::Task(call), Holder::Tensor(number)) => Some(call.region(number, rank)),
+            _ => None,
+        }
+    }
+}
+
 /// What a rank's part of a call is made from.
 pub(super) struct Context<'a> {
-    pub(super) call: &'a Call,
+    pub(super) call: CallOf<'a>,
     pub(super) buffers: &'a [Buffer],
     pub(super) variables: &'a [Variable],
     /// Bytes of dynamic shared memory that modules' compilers say.
@@ -222,14 +266,13 @@ pub(super) struct Context<'a> {
 impl Context<'_> {
     /// All of a buffer on a rank.
     pub(super) fn whole(&self, holder: Holder, rank: u32) -> Result<Region, String> {
-        Ok(match holder {
-            Holder::Input => self.call.input_of(rank),
-            Holder::Output => self.call.output_of(rank),
+        match holder {
             Holder::Own(index) => {
                 let Buffer { name, bytes, .. } = &self.buffers[index];
-                Region::new(name.clone(), 0, bytes.value(&self.largest)?)
+                Ok(Region::new(name.clone(), 0, bytes.value(&self.largest)?))
             }
-        })
+            other => self.call.region(other, rank).ok_or_else(|| "a buffer that calls of this kind do not have".to_owned()),
+        }
     }
 
     pub(super) fn rank(&self) -> u32 {

@@ -1,10 +1,10 @@
 //! What a buffer of a specification starts with: one value throughout, values one by one, or the bytes of a file.
 
-use super::{
-    argument::Quantity,
+use super::argument::Quantity;
+use crate::{
     expression::{Values, Word},
+    plan::Fill,
 };
-use crate::plan::Fill;
 
 /// The largest buffer whose contents differ from word to word or from rank to rank, in bytes: each is made on the host.
 const MOST_MADE: u64 = 64 << 20;

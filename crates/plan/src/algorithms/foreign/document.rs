@@ -18,7 +18,8 @@ use crate::{
 #[serde(deny_unknown_fields)]
 pub(super) struct Document {
     pub(super) name: Spanned<String>,
-    pub(super) collective: Collective,
+    pub(super) collective: Option<Spanned<Collective>>,
+    pub(super) task: Option<Spanned<Task>>,
     pub(super) entry: Option<Spanned<String>>,
     #[serde(default)]
     pub(super) entries: BTreeMap<String, Spanned<String>>,
@@ -26,8 +27,7 @@ pub(super) struct Document {
     pub(super) dtypes: Spanned<Vec<DType>>,
     pub(super) ops: Option<Spanned<Vec<ReduceOp>>>,
     pub(super) worlds: Spanned<Vec<u32>>,
-    #[serde(default)]
-    pub(super) call: OfCall,
+    pub(super) call: Option<Spanned<OfCall>>,
     #[serde(default)]
     pub(super) launch: Launch,
     #[serde(default, rename = "step")]
@@ -40,6 +40,54 @@ pub(super) struct Document {
     pub(super) arguments: Vec<Spanned<Argument>>,
     #[serde(default, rename = "variable")]
     pub(super) variables: Vec<Spanned<Variable>>,
+}
+
+/// What ranks do together, declared by the author of the kernel.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Task {
+    pub(super) name: Spanned<String>,
+    /// The name of a built-in one, or a program and its arguments.
+    pub(super) reference: Spanned<Scalar>,
+    #[serde(default, rename = "parameter")]
+    pub(super) parameters: Vec<Spanned<Parameter>>,
+    #[serde(default, rename = "tensor")]
+    pub(super) tensors: Vec<Spanned<TaskTensor>>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Parameter {
+    pub(super) name: String,
+    pub(super) values: Vec<u64>,
+    #[serde(default)]
+    pub(super) per_rank: bool,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct TaskTensor {
+    pub(super) name: Spanned<String>,
+    pub(super) shape: Vec<Spanned<Scalar>>,
+    pub(super) role: Spanned<String>,
+    pub(super) dtype: Option<DType>,
+    pub(super) contents: Option<Spanned<String>>,
+    #[serde(default)]
+    pub(super) same_on_all_ranks: bool,
+    pub(super) contract: Option<Spanned<OutputContract>>,
+}
+
+/// What an output may be.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct OutputContract {
+    pub(super) kind: Spanned<String>,
+    pub(super) roundings: Option<u32>,
+    pub(super) operations: Option<Spanned<Scalar>>,
+    pub(super) accumulator: Option<DType>,
+    pub(super) relative: Option<f64>,
+    pub(super) absolute: Option<f64>,
+    pub(super) reason: Option<String>,
 }
 
 /// A variable of the module that the host sets after it has loaded the module.
@@ -139,54 +187,54 @@ enum Adding {
 }
 
 /// The contract; what is left out is as documented.
-#[derive(Deserialize)]
+#[derive(Default, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub(super) struct Promises {
     pub(super) start: Option<Spanned<Scalar>>,
-    order: Adding,
-    roundings: Roundings,
-    equal_across_ranks: bool,
-    equal_run_to_run: bool,
-    graph_equals_eager: bool,
-    in_place_equals_out_of_place: bool,
+    order: Option<Spanned<Adding>>,
+    roundings: Option<Spanned<Roundings>>,
+    equal_across_ranks: Option<Spanned<bool>>,
+    equal_run_to_run: Option<bool>,
+    graph_equals_eager: Option<bool>,
+    in_place_equals_out_of_place: Option<Spanned<bool>>,
     /// By default only of copies.
-    special_values: Option<bool>,
+    special_values: Option<Spanned<bool>>,
     pub(super) assumes: BTreeMap<Spanned<String>, Spanned<String>>,
-}
-
-impl Default for Promises {
-    fn default() -> Promises {
-        Promises {
-            start: None,
-            order: Adding::Any,
-            roundings: Roundings::Once,
-            equal_across_ranks: true,
-            equal_run_to_run: true,
-            graph_equals_eager: true,
-            in_place_equals_out_of_place: true,
-            special_values: None,
-            assumes: BTreeMap::new(),
-        }
-    }
 }
 
 impl Promises {
     /// The contract of a collective that reduces, or of one that copies.
     pub(super) fn contract(&self, reduces: bool) -> Contract {
+        let yes = |given: &Option<Spanned<bool>>, otherwise| given.as_ref().map_or(otherwise, |given| *given.get_ref());
         Contract {
-            order: match self.order {
+            order: match self.order.as_ref().map(Spanned::get_ref) {
                 _ if !reduces => Order::Copied,
-                Adding::RankAscending => Order::RankAscending,
-                Adding::AnyRotation => Order::AnyRotation,
-                Adding::Any => Order::Any,
+                Some(Adding::RankAscending) => Order::RankAscending,
+                Some(Adding::AnyRotation) => Order::AnyRotation,
+                Some(Adding::Any) | None => Order::Any,
             },
-            roundings: self.roundings,
-            equal_across_ranks: self.equal_across_ranks,
-            equal_run_to_run: self.equal_run_to_run,
-            graph_equals_eager: self.graph_equals_eager,
-            in_place_equals_out_of_place: self.in_place_equals_out_of_place,
-            special_values: self.special_values.unwrap_or(!reduces),
+            roundings: self.roundings.as_ref().map_or(Roundings::Once, |given| *given.get_ref()),
+            equal_across_ranks: yes(&self.equal_across_ranks, true),
+            equal_run_to_run: self.equal_run_to_run.unwrap_or(true),
+            graph_equals_eager: self.graph_equals_eager.unwrap_or(true),
+            in_place_equals_out_of_place: yes(&self.in_place_equals_out_of_place, true),
+            special_values: yes(&self.special_values, !reduces),
         }
+    }
+
+    /// What of it is said of collectives alone: the key, and where it stands.
+    pub(super) fn of_collectives(&self) -> Option<(&'static str, usize)> {
+        fn at<T>(given: &Option<Spanned<T>>) -> Option<usize> {
+            given.as_ref().map(|given| given.span().start)
+        }
+        let given = [
+            ("order", at(&self.order)),
+            ("roundings", at(&self.roundings)),
+            ("equal_across_ranks", at(&self.equal_across_ranks)),
+            ("in_place_equals_out_of_place", at(&self.in_place_equals_out_of_place)),
+            ("special_values", at(&self.special_values)),
+        ];
+        given.into_iter().find_map(|(key, at)| Some((key, at?)))
     }
 }
 

@@ -1,42 +1,101 @@
 //! Kernels from elsewhere: an algorithm made from somebody's PTX and a specification that says, as data, how it is launched and what it
 //! promises. docs/reference/specification.md is the reference of the specification.
 //!
-//! `document` is the TOML as written, `specification` what it means, `expression` its arithmetic, `names` the kernels' and modules' names,
-//! `contents` what buffers start with; `argument` and `step` are what becomes of it for a call.
+//! `document` is the TOML as written, `specification` what it means, `names` the kernels' and modules' names,
+//! `contents` what buffers start with; `argument` and `step` are what becomes of it for a call; `kernels` is what calls of collectives and of tasks share, `task`
+//! an algorithm of a task.
 
 mod argument;
 mod contents;
 mod document;
-mod expression;
+mod kernels;
 mod names;
 mod specification;
 mod step;
+mod task;
 #[cfg(test)]
 mod tests;
 
-use std::collections::{BTreeMap, BTreeSet};
-
 use self::{
-    argument::{Context, Quantity},
-    expression::{Values, Word},
-    specification::Specification,
-    step::LaunchSpec,
+    argument::{CallOf, Quantity},
+    specification::{Calls, Of, Specification},
 };
-use super::{
-    Algorithm, Target,
-    kit::{MAX_BLOCKS, plan_name},
-};
+use super::{Algorithm, Target, TaskAlgorithm, kit::plan_name};
 use crate::{
     collective::{Collective, Counts, DType, ReduceOp, Shape},
     contract::Contract,
+    expression::{Values, Word},
     machine::MOST_GROUP_BYTES,
     plan::{BufferSpec, Call, Launch, Op, Plan, Region},
 };
 
+pub use kernels::{ForeignModule, Kernels};
 pub use specification::{Files, SpecError};
+pub use task::{ForeignTask, References};
 
-/// Blocks of a rank that the emulator lets wait for others.
-const FEW_BLOCKS: u32 = 4;
+/// What a specification is of.
+pub enum Specified {
+    /// An algorithm of a collective.
+    Collective(Box<Foreign>),
+    /// An algorithm of a task that it declares.
+    Task(Box<ForeignTask>),
+}
+
+impl Specified {
+    /// Reads a specification. `kernel` names the kernel in place of what the specification says, with what is in braces replaced as there; `references` finds
+    /// the reference of a task.
+    ///
+    /// # Errors
+    /// The first contradiction, with its line and column; a specification of which no call can be made, with the reason.
+    pub fn read(text: &str, kernel: Option<&str>, files: Files<'_>, references: References<'_>) -> Result<Specified, SpecError> {
+        match Specification::read(text, kernel, files)? {
+            (specification, Of::Collective(calls)) => {
+                Foreign::new(Kernels::new(specification), *calls).map(Box::new).map(Specified::Collective)
+            }
+            (specification, Of::Task(task, source)) => {
+                ForeignTask::new(Kernels::new(specification), task, &source, references).map(Box::new).map(Specified::Task)
+            }
+        }
+    }
+
+    /// Its kernels.
+    pub fn kernels(&self) -> &Kernels {
+        match self {
+            Specified::Collective(of) => of.kernels(),
+            Specified::Task(of) => of.kernels(),
+        }
+    }
+
+    /// Its kernels, to be changed.
+    pub fn kernels_mut(&mut self) -> &mut Kernels {
+        match self {
+            Specified::Collective(of) => &mut of.kernels,
+            Specified::Task(of) => of.kernels_mut(),
+        }
+    }
+
+    /// The name of the algorithm.
+    pub fn name(&self) -> &str {
+        self.kernels().name()
+    }
+
+    /// What it is, as case ids have it: `all_reduce/two_shot`.
+    pub fn does(&self) -> String {
+        let of = match self {
+            Specified::Collective(of) => of.collective().to_string(),
+            Specified::Task(of) => of.task().name().to_owned(),
+        };
+        format!("{of}/{}", self.name())
+    }
+
+    /// One launch of each of its kernels, to check against the PTX before anything runs.
+    pub fn samples(&self) -> Vec<Launch> {
+        match self {
+            Specified::Collective(of) => of.samples(),
+            Specified::Task(of) => of.samples(),
+        }
+    }
+}
 
 /// An algorithm whose kernels are somebody else's.
 ///
@@ -57,18 +116,8 @@ const FEW_BLOCKS: u32 = 4;
 /// # Ok::<(), passmuster_plan::algorithms::SpecError>(())
 /// ```
 pub struct Foreign {
-    specification: Specification,
-    /// Bytes of dynamic shared memory, by the module that launches name.
-    shared: BTreeMap<String, u32>,
-}
-
-/// A module that launches name, for [`Library::replace`](crate::library::Library::replace).
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub struct ForeignModule {
-    /// What launches call it.
-    pub name: String,
-    /// The file of its PTX, relative to the specification, where that names one.
-    pub file: Option<String>,
+    kernels: Kernels,
+    calls: Calls,
 }
 
 impl Foreign {
@@ -85,8 +134,18 @@ impl Foreign {
     /// # Errors
     /// The first contradiction, with its line and column; a specification of which no call can be made, with the reason.
     pub fn with_files(text: &str, kernel: Option<&str>, files: Files<'_>) -> Result<Foreign, SpecError> {
-        let specification = Specification::read(text, kernel, files)?;
-        let foreign = Foreign { specification, shared: BTreeMap::new() };
+        match Specification::read(text, kernel, files)? {
+            (specification, Of::Collective(calls)) => Foreign::new(Kernels::new(specification), *calls),
+            (_, Of::Task(..)) => Err(SpecError {
+                line: 1,
+                column: 1,
+                problem: "the specification is of a task; here one of a collective is expected".into(),
+            }),
+        }
+    }
+
+    fn new(kernels: Kernels, calls: Calls) -> Result<Foreign, SpecError> {
+        let foreign = Foreign { kernels, calls };
         // What never works is a mistake in the specification, not a case that it does not support.
         let mut reason = None;
         let tried: Vec<Call> = foreign.sample_calls().collect();
@@ -105,7 +164,7 @@ impl Foreign {
             return Ok(());
         }
         let values = values_of(call);
-        for Quantity { expression, what, line, column } in self.specification.buffers.iter().map(|buffer| &buffer.bytes) {
+        for Quantity { expression, what, line, column } in self.kernels.specification.buffers.iter().map(|buffer| &buffer.bytes) {
             // Without a value, the call is not supported, and says why.
             if let Some(bytes) = expression.value(&values).ok().filter(|&bytes| bytes > MOST_GROUP_BYTES) {
                 let of = format!("{} elements on {} ranks", call.count, call.world());
@@ -117,128 +176,70 @@ impl Foreign {
         Ok(())
     }
 
-    /// The modules that its launches name.
-    pub fn foreign_modules(&self) -> BTreeSet<ForeignModule> {
-        let Specification { dtypes, ops, worlds, .. } = &self.specification;
-        let of_launches = self.specification.launches().flat_map(|launch| launch.names.modules(dtypes, ops, worlds));
-        of_launches.map(|(name, file)| ForeignModule { name, file }).collect()
-    }
-
-    /// Has launches from a module (as [`ForeignModule::name`] has it) get `bytes` of dynamic shared memory if the specification does not say how many.
-    pub fn set_shared(&mut self, module: &str, bytes: u32) {
-        self.shared.insert(module.to_owned(), bytes);
-    }
-
-    /// What is wrong with a module of these, where the specification names it.
-    pub fn error_of_module(&self, module: &ForeignModule, problem: impl Into<String>) -> SpecError {
-        let Specification { dtypes, ops, worlds, .. } = &self.specification;
-        let is = |launch: &&LaunchSpec| launch.names.modules(dtypes, ops, worlds).iter().any(|(name, _)| *name == module.name);
-        let (line, column) = self.specification.launches().find(is).map_or((1, 1), |launch| launch.places.module);
-        SpecError { line, column, problem: problem.into() }
-    }
-
-    /// What is wrong with the kernel of a [sample](Foreign::samples), or with an argument of it, where the specification names it.
-    pub fn error_of_launch(&self, sample: &Launch, argument: Option<usize>, problem: impl Into<String>) -> SpecError {
-        let place = self.launch_of(sample).map(|launch| {
-            // From one that is repeated on, numbers are not those of what is written.
-            let mut written = launch.arguments.iter().enumerate();
-            let found = argument.and_then(|argument| written.find(|(number, written)| *number == argument || written.repeat.is_some()));
-            found.map_or(launch.places.entry, |(_, written)| written.place)
-        });
-        let (line, column) = place.unwrap_or((1, 1));
-        SpecError { line, column, problem: problem.into() }
-    }
-
-    /// The launch of a [sample](Foreign::samples).
-    fn launch_of(&self, sample: &Launch) -> Option<&LaunchSpec> {
-        let calls: Vec<Call> = self.sample_calls().collect();
-        let ranks = || calls.iter().flat_map(|call| (0..call.world()).map(move |rank| (call, rank)));
-        let names = (sample.module.clone(), sample.entry.clone());
-        self.specification.launches().find(|launch| ranks().any(|(call, rank)| launch.names.of(call, rank).as_ref() == Ok(&names)))
-    }
-
-    /// Whether the specification gives the launch of a [sample](Foreign::samples) no dynamic shared memory in any call: it does not say how many bytes, or 0.
-    pub fn leaves_shared_open(&self, sample: &Launch) -> bool {
-        let given = self.launch_of(sample).and_then(|launch| launch.dynamic_shared.as_ref());
-        given.is_none_or(|given| given.expression == expression::Expression::constant(0))
-    }
-
-    /// The variables of its modules that hosts set.
-    pub fn variables(&self) -> impl Iterator<Item = &str> {
-        self.specification.variables.iter().map(|variable| variable.name.as_str())
-    }
-
-    /// What is wrong with one of [them](Foreign::variables), by its number, where the specification has it.
-    pub fn error_of_variable(&self, number: usize, problem: impl Into<String>) -> SpecError {
-        let (line, column) = self.specification.variables.get(number).map_or((1, 1), |variable| variable.place);
-        SpecError { line, column, problem: problem.into() }
+    /// Its kernels.
+    pub fn kernels(&self) -> &Kernels {
+        &self.kernels
     }
 
     /// The element types it is for.
     pub fn dtypes(&self) -> &[DType] {
-        &self.specification.dtypes
+        self.kernels.dtypes()
     }
 
     /// The operators it is for.
     pub fn ops(&self) -> &[ReduceOp] {
-        &self.specification.ops
+        &self.kernels.specification.ops
     }
 
     /// The world sizes it is for.
     pub fn worlds(&self) -> &[u32] {
-        &self.specification.worlds
+        self.kernels.worlds()
     }
 
     /// Whether it has a kernel for them.
     pub fn has_kernel(&self, dtype: DType, op: ReduceOp) -> bool {
-        self.specification.launches().all(|launch| launch.names.has(dtype, op))
+        self.kernels.specification.launches().all(|launch| launch.names.has(dtype, op))
     }
 
     /// Whether the parts of its all-to-all may differ.
     pub fn takes_counts(&self) -> bool {
-        self.specification.counts
+        self.calls.counts
     }
 
     /// What every 32-bit word of its signals and state may start with beside zero, where it promises to go on from there: epochs that are about to
     /// wrap.
     pub fn start(&self) -> Option<u32> {
-        self.specification.start
+        self.kernels.specification.start
     }
 
     /// Of which number counts must be a multiple, at least 1; `None` where the specification's expression has no value.
     pub fn count_multiple(&self, dtype: DType, world: u32) -> Option<u64> {
         let values = Values::new(&[(Word::World, world.into()), (Word::ElementSize, dtype.size())]);
-        self.specification.count_multiple_of.value(&values).ok().filter(|&multiple| multiple > 0)
+        self.calls.count_multiple_of.value(&values).ok().filter(|&multiple| multiple > 0)
     }
 
     /// The smallest count above 0 that it allows; `None` where an expression has no value, and where there is none.
     pub fn least_count(&self, dtype: DType, world: u32) -> Option<u64> {
         let multiple = self.count_multiple(dtype, world)?;
         let values = Values::new(&[(Word::World, world.into()), (Word::ElementSize, dtype.size())]);
-        self.specification.least_count.value(&values).ok()?.max(1).checked_next_multiple_of(multiple)
+        self.calls.least_count.value(&values).ok()?.max(1).checked_next_multiple_of(multiple)
     }
 
     /// One launch of each of its kernels, to check against the PTX before anything runs.
     pub fn samples(&self) -> Vec<Launch> {
-        let mut samples: Vec<Launch> = Vec::new();
-        for call in self.sample_calls().filter(|call| self.supports(call).is_ok()) {
-            let Some(target) = self.targets().find(|target| self.check_target(&call, target).is_ok()) else { continue };
-            for op in (0..call.world()).filter_map(|rank| self.operations(&call, &target, rank).ok()).flatten() {
-                for op in std::iter::once(&op).chain(op.forked()) {
-                    let Op::Launch(launch) = op else { continue };
-                    let same = |known: &Launch| (&known.module, &known.entry) == (&launch.module, &launch.entry);
-                    if !samples.iter().any(same) {
-                        samples.push(launch.clone());
-                    }
-                }
-            }
-        }
-        samples
+        let calls = self.sample_calls().filter(|call| self.supports(call).is_ok());
+        let of_call = |call: Call| {
+            let target = self.kernels.targets().find(|target| self.check_target(&call, target).is_ok());
+            let of_rank = |rank| target.as_ref().and_then(|target| self.operations(&call, target, rank).ok());
+            (0..call.world()).filter_map(of_rank).flatten().collect::<Vec<Op>>()
+        };
+        kernels::each_once(calls.flat_map(of_call))
     }
 
     /// A few calls of each kind that the specification names, the small worlds first.
     fn sample_calls(&self) -> impl Iterator<Item = Call> {
-        let Specification { collective, dtypes, ops, worlds, in_place, out_of_place, least_count, counts, .. } = &self.specification;
+        let Specification { dtypes, ops, worlds, .. } = &self.kernels.specification;
+        let Calls { collective, in_place, out_of_place, least_count, counts, .. } = &self.calls;
         let kinds = dtypes.iter().flat_map(move |&dtype| ops.iter().map(move |&op| (dtype, op)));
         let kinds = kinds.flat_map(move |(dtype, op)| worlds.iter().map(move |&world| (dtype, op, world)));
         kinds.flat_map(move |(dtype, op, world)| {
@@ -266,31 +267,19 @@ impl Foreign {
         let most_count = target.most_count.unwrap_or(call.count).max(call.count);
         let largest = values_for(call, most_count);
         let largest = largest.with(Word::MostCount, most_count).with(Word::MostBytes, largest.of(Word::Bytes));
-        let values = values_of(call)
-            .with(Word::Rank, rank.into())
-            .with(Word::Call, target.call)
-            .with(Word::MostCount, most_count)
-            .with(Word::MostBytes, largest.of(Word::Bytes))
-            .with(Word::WaitingBlocks, target.waiting_blocks.clamp(1, MAX_BLOCKS).into());
-        let Specification { steps, buffers, variables, .. } = &self.specification;
-        step::operations(steps, &Context { call, buffers, variables, shared: &self.shared, values, largest })
-    }
-
-    /// Machines for which plans may differ: those that let few blocks wait, as the emulator does, first.
-    fn targets(&self) -> impl Iterator<Item = Target> {
-        let most = if self.specification.mentions(Word::WaitingBlocks) { MAX_BLOCKS } else { 1 };
-        let target = |waiting_blocks| Target { waiting_blocks, ..Target::default() };
-        [FEW_BLOCKS].into_iter().filter(move |&few| few <= most).chain(1..=most).map(target)
+        let values =
+            values_of(call).with(Word::Rank, rank.into()).with(Word::MostCount, most_count).with(Word::MostBytes, largest.of(Word::Bytes));
+        self.kernels.operations(CallOf::Collective(call), target, values, largest)
     }
 
     fn restrictions(&self, call: &Call) -> Result<(), String> {
-        let Specification { dtypes, ops, worlds, least_count, most_count, alignment, in_place, out_of_place, when, counts, .. } =
-            &self.specification;
+        let Specification { dtypes, ops, worlds, when, .. } = &self.kernels.specification;
+        let Calls { least_count, most_count, alignment, in_place, out_of_place, counts, .. } = &self.calls;
         let (values, count) = (values_of(call), call.count);
         if !dtypes.contains(&call.dtype) || !ops.contains(&call.op) || !worlds.contains(&call.world()) {
             return Err(format!("the specification does not name {} of {} on {} ranks", call.op, call.dtype, call.world()));
         }
-        let multiple = self.specification.count_multiple_of.within("count_multiple_of", &values, 1, u64::MAX)?;
+        let multiple = self.calls.count_multiple_of.within("count_multiple_of", &values, 1, u64::MAX)?;
         if !count.is_multiple_of(multiple) {
             return Err(format!("count {count} is no multiple of {multiple}"));
         }
@@ -352,27 +341,27 @@ fn sizes(collective: Collective, dtype: DType, world: u32, count: u64) -> Values
 
 impl Algorithm for Foreign {
     fn collective(&self) -> Collective {
-        self.specification.collective
+        self.calls.collective
     }
 
     fn name(&self) -> &str {
-        &self.specification.name
+        self.kernels.name()
     }
 
     fn contract(&self, _: &Call) -> Contract {
-        self.specification.contract
+        self.kernels.specification.contract
     }
 
     fn assumes(&self) -> Vec<(String, String)> {
-        self.specification.assumes.clone()
+        self.kernels.specification.assumes.clone()
     }
 
     fn check_supported(&self, call: &Call) -> Result<(), String> {
         self.restrictions(call)?;
-        self.specification.buffers.iter().try_for_each(|buffer| buffer.made(&values_of(call)).map(drop))?;
+        self.kernels.specification.buffers.iter().try_for_each(|buffer| buffer.made(&values_of(call)).map(drop))?;
         // A machine may let so few blocks wait that there is no such launch. A caller that knows the machine asks `check_target`.
         let mut refusal = None;
-        for target in self.targets() {
+        for target in self.kernels.targets() {
             match self.check_target(call, &target) {
                 Ok(()) => return Ok(()),
                 Err(why) => refusal.get_or_insert(why),
@@ -382,14 +371,12 @@ impl Algorithm for Foreign {
     }
 
     fn workspace(&self, dtype: DType, world: u32, bytes: u64) -> Vec<BufferSpec> {
-        let Specification { collective, buffers, .. } = &self.specification;
-        let values = sizes(*collective, dtype, world, bytes / dtype.size() / collective.slots(world).0);
-        // What has no value is the reason that `supports` gives, before anything is opened.
-        buffers.iter().filter_map(|buffer| buffer.made(&values).ok()).collect()
+        let collective = self.calls.collective;
+        self.kernels.workspace(&sizes(collective, dtype, world, bytes / dtype.size() / collective.slots(world).0))
     }
 
     fn readable_behind(&self) -> u64 {
-        self.specification.readable_behind
+        self.calls.readable_behind
     }
 
     fn is_foreign(&self) -> bool {
@@ -397,11 +384,11 @@ impl Algorithm for Foreign {
     }
 
     fn numbers_calls(&self) -> bool {
-        self.specification.mentions(Word::Call)
+        self.kernels.specification.mentions(Word::Call)
     }
 
     fn destroys_input(&self) -> bool {
-        self.specification.destroys_input
+        self.calls.destroys_input
     }
 
     /// A number of the group's largest call may be more than the argument has bits for that takes it.

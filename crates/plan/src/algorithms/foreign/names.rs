@@ -2,10 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use crate::{
-    collective::{DType, ReduceOp},
-    plan::Call,
-};
+use crate::collective::{DType, ReduceOp};
 
 /// What is replaced in names.
 pub(super) const PLACEHOLDERS: [&str; 4] = ["{dtype}", "{op}", "{world}", "{rank}"];
@@ -71,8 +68,7 @@ impl Names {
     ///
     /// # Errors
     /// When there is none for the type and the operator.
-    pub(super) fn of(&self, call: &Call, rank: u32) -> Result<(String, String), String> {
-        let (dtype, op, world) = (call.dtype, call.op, call.world());
+    pub(super) fn of(&self, dtype: DType, op: ReduceOp, world: u32, rank: u32) -> Result<(String, String), String> {
         let entry = match &self.entries {
             Entries::Pattern(pattern) => pattern.of(dtype, op, world, rank),
             Entries::Listed(entries) => {

@@ -1,6 +1,6 @@
 //! A specification understood: names resolved, expressions read, contradictions refused with line and column.
 
-use std::collections::BTreeMap;
+use std::{collections::BTreeMap, sync::Arc};
 
 use toml::Spanned;
 
@@ -8,16 +8,17 @@ use super::{
     argument::{Argument, Buffer, BufferPart, Holder, Kind, Quantity, Tensor, Variable},
     contents::{Bits, Contents},
     document::{self, Document, Scalar},
-    expression::{Expression, Values, Word},
     names::{Entries, Names, Pattern},
     step::{self, Extent, LaunchSpec, Places, Step},
 };
 use crate::{
     collective::{Collective, DType, ReduceOp},
     contract::Contract,
+    expression::{Expression, Values, Word},
     machine::{ASSUMPTIONS, GUARD},
     modules::FOREIGN,
     plan::{Arg, Fill, MAX_RANKS, MAX_SIDES, Role},
+    task::{self, Acceptance, Operations, Parameter, ReferenceSource, Task, TensorRole},
     words::{did_you_mean, expected},
 };
 
@@ -32,6 +33,15 @@ const MOST_DEPTH: usize = 8;
 
 /// How regions are aligned at most: what every machine keeps buffers to.
 const MOST_ALIGNMENT: u64 = 512;
+
+/// Names in a sentence: `a, b and c`.
+fn and(names: &[&str]) -> String {
+    match names {
+        [] => "none".into(),
+        [only] => (*only).to_owned(),
+        [first @ .., last] => format!("{} and {last}", first.join(", ")),
+    }
+}
 
 /// Why a text is no specification.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -49,21 +59,11 @@ pub struct SpecError {
 /// What a specification says, without what the kernel is called for the user.
 pub(super) struct Specification {
     pub(super) name: String,
-    pub(super) collective: Collective,
     pub(super) dtypes: Vec<DType>,
     pub(super) ops: Vec<ReduceOp>,
     pub(super) worlds: Vec<u32>,
-    pub(super) count_multiple_of: Quantity,
-    pub(super) least_count: Quantity,
-    pub(super) most_count: Option<Quantity>,
     /// A call for which it is 0 cannot be made.
     pub(super) when: Option<Quantity>,
-    pub(super) alignment: u64,
-    pub(super) in_place: bool,
-    pub(super) out_of_place: bool,
-    pub(super) destroys_input: bool,
-    /// Whether parts of an all-to-all may differ.
-    pub(super) counts: bool,
     pub(super) contract: Contract,
     /// What every word of signals and state may start with beside zero.
     pub(super) start: Option<u32>,
@@ -71,9 +71,29 @@ pub(super) struct Specification {
     pub(super) assumes: Vec<(String, String)>,
     pub(super) buffers: Vec<Buffer>,
     pub(super) variables: Vec<Variable>,
+    pub(super) steps: Vec<Step>,
+}
+
+/// What its calls are.
+pub(super) enum Of {
+    Collective(Box<Calls>),
+    Task(Arc<Task>, ReferenceSource),
+}
+
+/// Calls of a collective.
+pub(super) struct Calls {
+    pub(super) collective: Collective,
+    pub(super) count_multiple_of: Quantity,
+    pub(super) least_count: Quantity,
+    pub(super) most_count: Option<Quantity>,
+    pub(super) alignment: u64,
+    pub(super) in_place: bool,
+    pub(super) out_of_place: bool,
+    pub(super) destroys_input: bool,
+    /// Whether parts of an all-to-all may differ.
+    pub(super) counts: bool,
     /// Bytes behind an input that the kernels may read.
     pub(super) readable_behind: u64,
-    pub(super) steps: Vec<Step>,
 }
 
 /// Reads a file that a specification names: its contents, or why there are none.
@@ -92,8 +112,8 @@ fn meant(message: &str) -> String {
 
 impl Specification {
     /// Reads a specification. `kernel` names the kernel in its place.
-    pub(super) fn read(text: &str, kernel: Option<&str>, files: Files<'_>) -> Result<Specification, SpecError> {
-        let reader = Reader { text, files };
+    pub(super) fn read(text: &str, kernel: Option<&str>, files: Files<'_>) -> Result<(Specification, Of), SpecError> {
+        let mut reader = Reader { text, files, parameters: None };
         if text.len() > MOST_TEXT {
             return Err(reader.error(0, format!("a specification of {} bytes: at most {MOST_TEXT}", text.len())));
         }
@@ -101,7 +121,8 @@ impl Specification {
             let at = error.span().map_or(0, |span| span.start);
             reader.error(at, meant(&error.message().trim().replace('\n', ", ")))
         })?;
-        reader.specification(document, kernel)
+        let (of, ops) = reader.of(&document)?;
+        Ok((reader.specification(document, &of, ops, kernel)?, of))
     }
 
     /// The launches.
@@ -120,6 +141,8 @@ impl Specification {
 struct Reader<'t> {
     text: &'t str,
     files: Files<'t>,
+    /// The names of a task's parameters; none of a collective.
+    parameters: Option<Vec<String>>,
 }
 
 /// What launches, steps and arguments refer to.
@@ -128,6 +151,8 @@ struct Scope<'s> {
     /// The kernel, where it was named outside.
     kernel: Option<&'s str>,
     ops: &'s [ReduceOp],
+    /// Names of the buffers that calls bring.
+    calls: Vec<(&'s str, Holder)>,
     buffers: &'s [Buffer],
 }
 
@@ -147,18 +172,38 @@ impl Reader<'_> {
         Err(self.error(value.span().start, problem))
     }
 
-    fn specification(&self, document: Document, kernel: Option<&str>) -> Result<Specification, SpecError> {
-        let Document { name, collective, dtypes, worlds, call, contract, .. } = &document;
-        let letters = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '_';
-        if name.get_ref().is_empty() || name.get_ref().len() > 64 || !name.get_ref().chars().all(letters) {
-            return self.refuse(name, format!("name `{}`: 1 to 64 of a-z, 0-9 and _", name.get_ref()));
+    /// What the calls are of, and their operators.
+    fn of(&mut self, document: &Document) -> Result<(Of, Vec<ReduceOp>), SpecError> {
+        let Document { name, collective, task, ops, call, contract, .. } = document;
+        match (collective, task) {
+            (Some(collective), None) => {
+                let collective = *collective.get_ref();
+                let ops = self.ops(document, collective)?;
+                let calls = self.calls(name, collective, call.as_ref().map(Spanned::get_ref))?;
+                Ok((Of::Collective(Box::new(calls)), ops))
+            }
+            (None, Some(task)) => {
+                if let Some(ops) = ops {
+                    return self.refuse(ops, "ops: a task has no operator of its own");
+                }
+                if let Some(call) = call {
+                    return self.refuse(call, "[call] is of collectives: a task has parameters and tensors");
+                }
+                if let Some((key, at)) = contract.of_collectives() {
+                    return Err(self.error(at, format!("{key} is of collectives: each output of a task has a contract of its own")));
+                }
+                let (task, source) = self.task(task)?;
+                self.parameters = Some(task.parameters().iter().map(|parameter| parameter.name.clone()).collect());
+                Ok((Of::Task(Arc::new(task), source), vec![ReduceOp::Copy]))
+            }
+            (Some(_), Some(task)) => self.refuse(task, "both collective and [task]: a specification is of one of them"),
+            (None, None) => self.refuse(name, "neither collective nor [task]: what do the ranks do?"),
         }
-        self.distinct("dtypes", dtypes)?;
-        self.distinct("worlds", worlds)?;
-        let ops = self.ops(&document)?;
-        if let Some(world) = worlds.get_ref().iter().find(|&&world| world == 0 || world as usize > MAX_RANKS) {
-            return self.refuse(worlds, format!("world size {world}: a group has 1 to {MAX_RANKS} ranks"));
-        }
+    }
+
+    fn calls(&self, name: &Spanned<String>, collective: Collective, call: Option<&document::OfCall>) -> Result<Calls, SpecError> {
+        let none = document::OfCall::default();
+        let call = call.unwrap_or(&none);
         let out_of_place = call.out_of_place.unwrap_or(true);
         if call.in_place && !collective.has_in_place() {
             return self.refuse(name, format!("in_place: {collective} has no call in place"));
@@ -173,22 +218,165 @@ impl Reader<'_> {
                 return self.refuse(given, format!("alignment {}: a power of two, at most {MOST_ALIGNMENT}", given.get_ref()));
             }
         };
-        if let Some(counts) = call.counts.as_ref().filter(|counts| *counts.get_ref() && *collective != Collective::AllToAll) {
+        if let Some(counts) = call.counts.as_ref().filter(|counts| *counts.get_ref() && collective != Collective::AllToAll) {
             return self.refuse(counts, format!("counts: {collective} has parts of one length"));
         }
-        let items = [document.buffers.len(), document.arguments.len(), document.steps.len(), document.variables.len()];
-        if items.into_iter().any(|items| items > MOST_ITEMS) {
-            return self.refuse(name, format!("more than {MOST_ITEMS} buffers, arguments, steps or variables"));
-        }
-        let buffers = self.buffers(name.get_ref(), &document.buffers)?;
-        let scope = Scope { document: &document, kernel, ops: &ops, buffers: &buffers };
-        let (steps, variables) = (self.steps(&scope)?, self.variables(&scope)?);
         let readable_behind = match &call.readable_behind {
             Some(given) if *given.get_ref() > GUARD => {
                 return self.refuse(given, format!("readable_behind {}: at most {GUARD} bytes", given.get_ref()));
             }
             given => given.as_ref().map_or(0, |given| *given.get_ref()),
         };
+        let least = |given: &Option<Spanned<Scalar>>, what: &str, value| match given {
+            Some(given) => self.quantity(given, what, Word::OF_TYPES),
+            None => Ok(Quantity::constant(value)),
+        };
+        Ok(Calls {
+            collective,
+            count_multiple_of: least(&call.count_multiple_of, "count_multiple_of", 1)?,
+            least_count: least(&call.least_count, "least_count", 0)?,
+            most_count: self.optional(&call.most_count, "most_count", Word::OF_TYPES)?,
+            alignment,
+            in_place: call.in_place,
+            out_of_place,
+            destroys_input: call.destroys_input,
+            counts: call.counts.as_ref().is_some_and(|counts| *counts.get_ref()),
+            readable_behind,
+        })
+    }
+
+    /// The task of a `[task]`, and where its reference is.
+    fn task(&self, written: &Spanned<document::Task>) -> Result<(Task, ReferenceSource), SpecError> {
+        let document::Task { name, reference, parameters, tensors } = written.get_ref();
+        let program = |list: &[Spanned<Scalar>]| {
+            let word = |word: &Spanned<Scalar>| match word.get_ref() {
+                Scalar::Text(text) if !text.is_empty() => Ok(text.clone()),
+                _ => self.refuse(word, "reference: a program is a list of words"),
+            };
+            list.iter().map(word).collect::<Result<Vec<String>, _>>()
+        };
+        let source = match reference.get_ref() {
+            Scalar::Text(text) => ReferenceSource::Named(text.clone()),
+            Scalar::List(list) if !list.is_empty() => ReferenceSource::Program(program(list)?),
+            _ => {
+                return self.refuse(
+                    reference,
+                    "reference: expected the name of a built-in one, or a program as in [\"python3\", \"reference.py\"]",
+                );
+            }
+        };
+        let parameters: Vec<Parameter> = parameters
+            .iter()
+            .map(|parameter| {
+                let document::Parameter { name, values, per_rank } = parameter.get_ref();
+                Parameter { name: name.clone(), values: values.clone(), per_rank: *per_rank }
+            })
+            .collect();
+        task::check_parameters(&parameters).map_err(|why| self.error(written.span().start, why))?;
+        let names: Vec<String> = parameters.iter().map(|parameter| parameter.name.clone()).collect();
+        let tensors = tensors.iter().map(|tensor| self.task_tensor(tensor.get_ref(), &names)).collect::<Result<Vec<_>, _>>()?;
+        let task = Task::new(name.get_ref(), parameters, tensors).map_err(|why| self.error(written.span().start, why))?;
+        Ok((task, source))
+    }
+
+    fn task_tensor(&self, written: &document::TaskTensor, parameters: &[String]) -> Result<task::Tensor, SpecError> {
+        let document::TaskTensor { name, shape, role, dtype, contents, same_on_all_ranks, contract } = written;
+        let dimension = |side: &Spanned<Scalar>| self.expression(side, "shape", Word::OF_TENSOR, parameters).map(|side| side.expression);
+        let shape = shape.iter().map(dimension).collect::<Result<Vec<_>, _>>()?;
+        let roles = TensorRole::ALL;
+        let known = roles.iter().find(|(_, known)| *known == role.get_ref()).map(|(role, _)| *role);
+        let Some(known) = known else {
+            return self
+                .refuse(role, format!("unknown role `{}`: {}", role.get_ref(), expected(role.get_ref(), &roles.map(|(_, name)| name))));
+        };
+        let mut tensor = task::Tensor::of_expressions(name.get_ref(), shape, known);
+        (tensor.dtype, tensor.same_on_all_ranks) = (*dtype, *same_on_all_ranks);
+        if let Some(contents) = contents {
+            if !known.is_input() {
+                return self.refuse(contents, "contents: an output is filled by the kernel");
+            }
+            let all = task::Contents::ALL;
+            let Some(found) = all.into_iter().find(|known| known.name() == contents.get_ref()) else {
+                let names = all.map(task::Contents::name);
+                return self
+                    .refuse(contents, format!("unknown contents `{}`: {}", contents.get_ref(), expected(contents.get_ref(), &names)));
+            };
+            tensor.contents = found;
+        }
+        match contract {
+            Some(contract) if !known.is_output() => return self.refuse(contract, "contract: an input has none"),
+            Some(contract) => tensor.acceptance = self.acceptance(contract, parameters)?,
+            None if known.is_output() => {
+                return self.refuse(name, format!("output `{}` has no contract, as in contract = {{ kind = \"bits\" }}", name.get_ref()));
+            }
+            None => {}
+        }
+        Ok(tensor)
+    }
+
+    fn acceptance(&self, written: &Spanned<document::OutputContract>, parameters: &[String]) -> Result<Acceptance, SpecError> {
+        const KINDS: [&str; 4] = ["bits", "bound", "tolerance", "unspecified"];
+        let document::OutputContract { kind, roundings, operations, accumulator, relative, absolute, reason } = written.get_ref();
+        let of_bound = roundings.is_some() || operations.is_some() || accumulator.is_some();
+        let of_tolerance = relative.is_some() || absolute.is_some() || reason.is_some();
+        let kind_of = kind.get_ref().as_str();
+        if of_bound && kind_of != "bound" || of_tolerance && kind_of != "tolerance" {
+            return self.refuse(
+                written,
+                "roundings, operations and accumulator go with kind = \"bound\"; relative, absolute and reason with kind = \"tolerance\"",
+            );
+        }
+        match kind_of {
+            "bits" => Ok(Acceptance::Bits),
+            "unspecified" => Ok(Acceptance::Unspecified),
+            "bound" => {
+                let operations =
+                    operations.as_ref().map(|count| self.expression(count, "operations", Word::OF_TENSOR, parameters)).transpose()?;
+                let accumulator = accumulator.unwrap_or(DType::F32);
+                if !accumulator.is_float() {
+                    return self.refuse(written, format!("accumulator {accumulator}: a float"));
+                }
+                let operations = operations.map(|count| Operations(count.expression));
+                Ok(Acceptance::Bound { roundings: roundings.unwrap_or(1), operations, accumulator })
+            }
+            "tolerance" => {
+                let reason = reason.as_deref().unwrap_or_default().trim();
+                let (relative, absolute) = (relative.unwrap_or(0.0), absolute.unwrap_or(0.0));
+                if reason.is_empty() {
+                    return self.refuse(written, "a tolerance that nobody derived needs a reason = \"...\", which reports repeat");
+                }
+                if !(relative >= 0.0 && absolute >= 0.0 && relative + absolute > 0.0 && relative + absolute < f64::INFINITY) {
+                    return self.refuse(written, "relative and absolute: numbers from 0, not both 0");
+                }
+                Ok(Acceptance::Tolerance { relative, absolute, reason: reason.to_owned() })
+            }
+            other => self.refuse(kind, format!("unknown kind `{other}`: {}", expected(other, &KINDS))),
+        }
+    }
+
+    fn specification(&self, document: Document, of: &Of, ops: Vec<ReduceOp>, kernel: Option<&str>) -> Result<Specification, SpecError> {
+        let Document { name, dtypes, worlds, call, contract, .. } = &document;
+        let letters = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '_';
+        if name.get_ref().is_empty() || name.get_ref().len() > 64 || !name.get_ref().chars().all(letters) {
+            return self.refuse(name, format!("name `{}`: 1 to 64 of a-z, 0-9 and _", name.get_ref()));
+        }
+        self.distinct("dtypes", dtypes)?;
+        self.distinct("worlds", worlds)?;
+        let reduces = ops != [ReduceOp::Copy];
+        if let Some(world) = worlds.get_ref().iter().find(|&&world| world == 0 || world as usize > MAX_RANKS) {
+            return self.refuse(worlds, format!("world size {world}: a group has 1 to {MAX_RANKS} ranks"));
+        }
+        let items = [document.buffers.len(), document.arguments.len(), document.steps.len(), document.variables.len()];
+        if items.into_iter().any(|items| items > MOST_ITEMS) {
+            return self.refuse(name, format!("more than {MOST_ITEMS} buffers, arguments, steps or variables"));
+        }
+        let calls = match of {
+            Of::Collective(_) => vec![("input", Holder::Input), ("output", Holder::Output)],
+            Of::Task(task, _) => task.tensors().iter().enumerate().map(|(at, tensor)| (&*tensor.name, Holder::Tensor(at))).collect(),
+        };
+        let buffers = self.buffers(name.get_ref(), &document.buffers, &calls)?;
+        let scope = Scope { document: &document, kernel, ops: &ops, calls, buffers: &buffers };
+        let (steps, variables) = (self.steps(&scope, reduces)?, self.variables(&scope)?);
         let start =
             self.optional(&contract.start, "start", &[])?.map(|start| start.within("start", &Values::default(), 1, u32::MAX.into()));
         let start = start.transpose().map_err(|why| self.error(contract.start.as_ref().map_or(0, |start| start.span().start), why))?;
@@ -201,39 +389,25 @@ impl Reader<'_> {
             }
         }
         let assumes = contract.assumes.iter().map(|(name, reason)| (name.get_ref().clone(), reason.get_ref().clone())).collect();
-        let contract = contract.contract(collective.operators() != [ReduceOp::Copy]);
-        let least = |given: &Option<Spanned<Scalar>>, what: &str, value| match given {
-            Some(given) => self.quantity(given, what, Word::OF_TYPES),
-            None => Ok(Quantity::constant(value)),
-        };
+        let when = call.as_ref().map_or(Ok(None), |call| self.optional(&call.get_ref().when, "when", Word::OF_CONDITION))?;
         Ok(Specification {
             name: name.get_ref().clone(),
-            collective: *collective,
             dtypes: dtypes.get_ref().clone(),
             ops,
             worlds: worlds.get_ref().clone(),
-            count_multiple_of: least(&call.count_multiple_of, "count_multiple_of", 1)?,
-            least_count: least(&call.least_count, "least_count", 0)?,
-            most_count: self.optional(&call.most_count, "most_count", Word::OF_TYPES)?,
-            when: self.optional(&call.when, "when", Word::OF_CONDITION)?,
-            alignment,
-            in_place: call.in_place,
-            out_of_place,
-            destroys_input: call.destroys_input,
-            counts: call.counts.as_ref().is_some_and(|counts| *counts.get_ref()),
-            contract,
+            when,
+            contract: contract.contract(reduces),
             start: start.map(|start| start as u32),
             assumes,
             buffers,
             variables,
-            readable_behind,
             steps,
         })
     }
 
     /// The operators: those that are named, or the copy where nothing is reduced.
-    fn ops(&self, document: &Document) -> Result<Vec<ReduceOp>, SpecError> {
-        let Document { name, collective, ops, .. } = document;
+    fn ops(&self, document: &Document, collective: Collective) -> Result<Vec<ReduceOp>, SpecError> {
+        let Document { name, ops, .. } = document;
         let Some(ops) = ops else {
             return match collective.operators() {
                 [ReduceOp::Copy] => Ok(vec![ReduceOp::Copy]),
@@ -262,10 +436,10 @@ impl Reader<'_> {
     }
 
     /// What each rank does: the steps that are written, or the copy of the input and the one launch.
-    fn steps(&self, scope: &Scope<'_>) -> Result<Vec<Step>, SpecError> {
+    fn steps(&self, scope: &Scope<'_>, reduces: bool) -> Result<Vec<Step>, SpecError> {
         let Document { name, call, launch, arguments, steps: written, .. } = scope.document;
         let mut steps = Vec::new();
-        if let Some(buffer) = &call.copy_input_to {
+        if let Some(buffer) = call.as_ref().and_then(|call| call.get_ref().copy_input_to.as_ref()) {
             let to = self.place(buffer, None, scope)?;
             if !matches!(to.holder, Holder::Own(_)) {
                 return self.refuse(buffer, "the input is copied to a buffer of the kernel's own");
@@ -280,11 +454,11 @@ impl Reader<'_> {
         }
         let common: Vec<Argument> = self.arguments(arguments, scope, 0)?;
         if written.is_empty() {
-            let kind = step::Kind::Launch(Box::new(self.launch(launch, common.clone(), scope)?));
+            let kind = step::Kind::Launch(Box::new(self.launch(launch, common.clone(), scope, reduces)?));
             steps.push(Step { kind, stream: 0, when: None, repeat: None });
         }
         for written in written {
-            steps.push(self.step(written, &common, scope)?);
+            steps.push(self.step(written, &common, scope, reduces)?);
         }
         if !steps.iter().any(|step| matches!(step.kind, step::Kind::Launch(_) | step::Kind::Copy { .. })) {
             return self.refuse(name, "no step launches or copies anything");
@@ -292,7 +466,7 @@ impl Reader<'_> {
         Ok(steps)
     }
 
-    fn step(&self, written: &Spanned<document::Step>, common: &[Argument], scope: &Scope<'_>) -> Result<Step, SpecError> {
+    fn step(&self, written: &Spanned<document::Step>, common: &[Argument], scope: &Scope<'_>, reduces: bool) -> Result<Step, SpecError> {
         let document::Step { launch, copy, fill, write, wait, join, when, repeat, stream } = written.get_ref();
         let given = [launch.is_some(), copy.is_some(), fill.is_some(), write.is_some(), wait.is_some(), join.is_some()];
         let number = given.iter().filter(|given| **given).count();
@@ -308,7 +482,7 @@ impl Reader<'_> {
                 Some(arguments) => self.arguments(arguments, scope, 0)?,
                 None => common.to_vec(),
             };
-            step::Kind::Launch(Box::new(self.launch(launch.get_ref(), arguments, scope)?))
+            step::Kind::Launch(Box::new(self.launch(launch.get_ref(), arguments, scope, reduces)?))
         } else if let Some(copy) = copy {
             let document::CopyStep { from, from_offset, to, to_offset, bytes, to_rank } = copy.get_ref();
             if to_rank.is_some() {
@@ -360,7 +534,13 @@ impl Reader<'_> {
     }
 
     /// One launch; what it leaves out is as in `[launch]`.
-    fn launch(&self, written: &document::Launch, arguments: Vec<Argument>, scope: &Scope<'_>) -> Result<LaunchSpec, SpecError> {
+    fn launch(
+        &self,
+        written: &document::Launch,
+        arguments: Vec<Argument>,
+        scope: &Scope<'_>,
+        reduces: bool,
+    ) -> Result<LaunchSpec, SpecError> {
         let Document { name, launch: common, module, .. } = scope.document;
         fn or<'d, T>(own: &'d Option<T>, common: &'d Option<T>) -> Option<&'d T> {
             own.as_ref().or(common.as_ref())
@@ -381,7 +561,7 @@ impl Reader<'_> {
             names: Names {
                 prefix: format!("{FOREIGN}{}", name.get_ref()),
                 module: module.transpose()?,
-                entries: self.entries(own, scope)?,
+                entries: self.entries(own, scope, reduces)?,
             },
             places,
             grid: extent(or(&written.grid, &common.grid), "grid")?,
@@ -410,9 +590,9 @@ impl Reader<'_> {
     }
 
     /// The kernel of each combination of dtype and operator. Where nothing is reduced, one may be for several types.
-    fn entries(&self, own: Option<&Spanned<String>>, scope: &Scope<'_>) -> Result<Entries, SpecError> {
+    fn entries(&self, own: Option<&Spanned<String>>, scope: &Scope<'_>, reduces: bool) -> Result<Entries, SpecError> {
         let Scope { document, kernel, ops, .. } = *scope;
-        let Document { name, collective, entry, entries, dtypes, .. } = document;
+        let Document { name, entry, entries, dtypes, .. } = document;
         let all: Vec<(DType, ReduceOp)> = dtypes.get_ref().iter().flat_map(|&dtype| ops.iter().map(move |&op| (dtype, op))).collect();
         let (pattern, at) = match (own, kernel, entry) {
             (Some(own), ..) => (own.get_ref().as_str(), own.span().start),
@@ -439,7 +619,6 @@ impl Reader<'_> {
         let differs = |placeholder, of: usize| of < 2 || read.has(placeholder);
         // A module for each type or operator may have its kernel under one name.
         let by_module = document.module.as_ref().is_some_and(|module| module.get_ref().contains('{'));
-        let reduces = collective.operators() != [ReduceOp::Copy];
         if reduces && !by_module && !(differs("{dtype}", dtypes.get_ref().len()) && differs("{op}", ops.len())) {
             let reason = format!(
                 "one kernel `{pattern}` for several of {} combinations of dtype and op: write {{dtype}} and {{op}} in its name, or entries",
@@ -450,13 +629,14 @@ impl Reader<'_> {
         Ok(Entries::Pattern(read))
     }
 
-    fn buffers(&self, name: &str, written: &[Spanned<document::Buffer>]) -> Result<Vec<Buffer>, SpecError> {
+    fn buffers(&self, name: &str, written: &[Spanned<document::Buffer>], calls: &[(&str, Holder)]) -> Result<Vec<Buffer>, SpecError> {
         let mut buffers: Vec<Buffer> = Vec::new();
         for buffer in written.iter().map(Spanned::get_ref) {
             let own = buffer.name.get_ref();
             let full = format!("{name}.{own}");
-            if own.is_empty() || own == "input" || own == "output" || buffers.iter().any(|known| known.name == full) {
-                return self.refuse(&buffer.name, format!("a second buffer `{own}`: input and output are the call's"));
+            if own.is_empty() || calls.iter().any(|(known, _)| known == own) || buffers.iter().any(|known| known.name == full) {
+                let of_calls: Vec<&str> = calls.iter().map(|(name, _)| *name).collect();
+                return self.refuse(&buffer.name, format!("a second buffer `{own}`: {} are the call's", and(&of_calls)));
             }
             let role = match buffer.role {
                 document::Purpose::Data | document::Purpose::Scratch => Role::Data,
@@ -550,6 +730,16 @@ impl Reader<'_> {
     }
 
     fn quantity(&self, written: &Spanned<Scalar>, what: &str, words: &[Word]) -> Result<Quantity, SpecError> {
+        match &self.parameters {
+            None => self.expression(written, what, words, &[]),
+            Some(parameters) => {
+                let words: Vec<Word> = words.iter().copied().filter(|word| !Word::OF_COLLECTIVE.contains(word)).collect();
+                self.expression(written, what, &words, parameters)
+            }
+        }
+    }
+
+    fn expression(&self, written: &Spanned<Scalar>, what: &str, words: &[Word], parameters: &[String]) -> Result<Quantity, SpecError> {
         let start = written.span().start;
         match written.get_ref() {
             Scalar::Integer(value) => match u64::try_from(*value) {
@@ -564,7 +754,7 @@ impl Reader<'_> {
             Scalar::Text(text) => {
                 // The text starts behind its quote.
                 let (line, column) = self.place_of(start + 1);
-                let expression = Expression::read(text, words)
+                let expression = Expression::read_with(text, words, parameters)
                     .map_err(|problem| self.error(start + 1 + problem.at, format!("{} in {what}", problem.what)))?;
                 Ok(Quantity { expression, what: what.to_owned(), line, column })
             }
@@ -575,12 +765,11 @@ impl Reader<'_> {
         let buffers = scope.buffers;
         let name = buffer.get_ref();
         let own = |buffer: &Buffer| buffer.name.split_once('.').is_some_and(|(_, own)| own == name);
-        let holder = match name.as_str() {
-            "input" => Holder::Input,
-            "output" => Holder::Output,
-            _ => Holder::Own(buffers.iter().position(own).ok_or_else(|| {
+        let holder = match scope.calls.iter().find(|(known, _)| known == name) {
+            Some((_, holder)) => *holder,
+            None => Holder::Own(buffers.iter().position(own).ok_or_else(|| {
                 let known = buffers.iter().filter_map(|buffer| buffer.name.split_once('.')).map(|(_, own)| own);
-                let known: Vec<&str> = ["input", "output"].into_iter().chain(known).collect();
+                let known: Vec<&str> = scope.calls.iter().map(|(name, _)| *name).chain(known).collect();
                 self.error(buffer.span().start, format!("unknown buffer `{name}`: {}", expected(name, &known)))
             })?),
         };

@@ -2,10 +2,12 @@
 
 use super::{
     argument::{self, Argument, BufferPart, Context, Quantity},
-    expression::Word,
     names::Names,
 };
-use crate::plan::{Dim3, Launch, Op, Region};
+use crate::{
+    expression::Word,
+    plan::{Dim3, Launch, Op, Region},
+};
 
 /// The most blocks of a launch along x, as on any device.
 const MOST_GRID: u64 = (1 << 31) - 1;
@@ -90,7 +92,7 @@ impl Extent {
 impl LaunchSpec {
     /// One rank's launch.
     fn made(&self, context: &Context<'_>) -> Result<Launch, String> {
-        let (module, entry) = self.names.of(context.call, context.rank())?;
+        let (module, entry) = self.names.of(context.call.dtype(), context.call.op(), context.call.world(), context.rank())?;
         let grid = self.grid.made("grid", context, [MOST_GRID, MOST_ROWS, MOST_ROWS])?;
         let block = self.block.made("block", context, [1024, 1024, 64])?;
         if block.total() > 1024 {

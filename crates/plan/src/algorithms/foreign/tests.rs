@@ -287,7 +287,7 @@ fn steps_are_operations_of_each_rank() {
     insta::assert_snapshot!(foreign.plan(&call, &target).to_string().replace("dispatch_bf16<<<", "dispatch_bf16\n    <<<"));
     assert!(foreign.numbers_calls() && foreign.destroys_input() && foreign.takes_counts());
     assert_eq!(foreign.start(), Some(0xffff_ff80));
-    let files: Vec<Option<String>> = foreign.foreign_modules().into_iter().map(|module| module.file).collect();
+    let files: Vec<Option<String>> = foreign.kernels().modules().into_iter().map(|module| module.file).collect();
     assert_eq!(files, [Some("moe.w2.ptx".into()), Some("moe.w4.ptx".into())]);
     let entries: Vec<String> = foreign.samples().into_iter().map(|launch| format!("{} {}", launch.module, launch.entry)).collect();
     let of_world = |world| ["dispatch_bf16", "combine", "dispatch_f32"].map(|entry| format!("foreign/moe/moe.w{world}.ptx {entry}"));
@@ -365,7 +365,7 @@ fn contradictions_of_steps_are_refused_where_they_stand(#[case] find: &str, #[ca
 fn variables_are_of_largest_call() {
     let variable = "\n[[variable]]\nname = \"bases\"\nvalue = [{ pointer = \"pads\", of_rank = \"i\", repeat = \"world\" }, { u64 = \"rank * 10 + count\" }]\n";
     let foreign = Foreign::read(&(spec() + variable), None).unwrap();
-    assert_eq!(foreign.variables().collect::<Vec<_>>(), ["bases"]);
+    assert_eq!(foreign.kernels().variables().collect::<Vec<_>>(), ["bases"]);
     let of = |count| {
         let call = call(DType::F32, ReduceOp::Sum, 2, count);
         let plan = foreign.plan(&call, &Target { waiting_blocks: 4, most_count: Some(4096), ..Target::default() });

@@ -15,7 +15,7 @@ const MOST_DEPTH: u32 = 32;
 
 /// A value of the call that an expression may speak of.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Word {
+pub(crate) enum Word {
     Count,
     World,
     ElementSize,
@@ -32,9 +32,18 @@ pub(super) enum Word {
     Index,
     Grid,
     Block,
+    /// A parameter of a task, by its number.
+    Parameter0,
+    Parameter1,
+    Parameter2,
+    Parameter3,
+    Parameter4,
+    Parameter5,
+    Parameter6,
+    Parameter7,
 }
 
-/// Names of the words, in their order.
+/// Names of the words, in their order. The specification names parameters.
 const NAMES: [&str; 16] = [
     "count",
     "world",
@@ -54,60 +63,79 @@ const NAMES: [&str; 16] = [
     "block",
 ];
 
+/// All words.
+const WORDS: usize = NAMES.len() + Word::PARAMETERS.len();
+
 use Word::{
     Block, Bytes, Call, Count, ElementSize, Grid, I, Index, MostBytes, MostCount, OutputBytes, Rank, Root, SlotBytes, WaitingBlocks, World,
 };
 
 impl Word {
     /// What restrictions on counts may speak of.
-    pub(super) const OF_TYPES: &'static [Word] = &[World, ElementSize];
+    pub(crate) const OF_TYPES: &'static [Word] = &[World, ElementSize];
     /// What sizes may speak of: all that is the same for a call on every machine and every rank.
-    pub(super) const OF_CALL: &'static [Word] = &[Count, World, ElementSize, Bytes, SlotBytes, OutputBytes];
+    pub(crate) const OF_CALL: &'static [Word] = &[Count, World, ElementSize, Bytes, SlotBytes, OutputBytes];
     /// What decides whether a call can be made.
-    pub(super) const OF_CONDITION: &'static [Word] = &[Count, World, ElementSize, Bytes, SlotBytes, OutputBytes, Root];
+    pub(crate) const OF_CONDITION: &'static [Word] = &[Count, World, ElementSize, Bytes, SlotBytes, OutputBytes, Root];
     /// What initial contents may speak of.
-    pub(super) const OF_CONTENTS: &'static [Word] = &[Count, World, ElementSize, Bytes, SlotBytes, OutputBytes, Rank, Index];
+    pub(crate) const OF_CONTENTS: &'static [Word] = &[Count, World, ElementSize, Bytes, SlotBytes, OutputBytes, Rank, Index];
     /// What variables of modules may speak of, as of the group's largest call.
-    pub(super) const OF_VARIABLE: &'static [Word] =
+    pub(crate) const OF_VARIABLE: &'static [Word] =
         &[Count, World, ElementSize, Bytes, SlotBytes, OutputBytes, Rank, MostCount, MostBytes, I];
     /// What shapes of launches and steps may speak of.
-    pub(super) const OF_STEP: &'static [Word] =
+    pub(crate) const OF_STEP: &'static [Word] =
         &[Count, World, ElementSize, Bytes, SlotBytes, OutputBytes, Root, Rank, Call, MostCount, MostBytes, WaitingBlocks, I];
     /// What arguments may speak of.
-    pub(super) const OF_ARGUMENT: &'static [Word] =
+    pub(crate) const OF_ARGUMENT: &'static [Word] =
         &[Count, World, ElementSize, Bytes, SlotBytes, OutputBytes, Root, Rank, Call, MostCount, MostBytes, WaitingBlocks, I, Grid, Block];
 
-    pub(super) fn name(self) -> &'static str {
-        NAMES[self as usize]
+    /// What shapes of a task's tensors may speak of, beside parameters.
+    pub(crate) const OF_TENSOR: &'static [Word] = &[World, Rank];
+    /// What no task has: its calls have no count and no root.
+    pub(crate) const OF_COLLECTIVE: &'static [Word] = &[Count, ElementSize, Bytes, SlotBytes, OutputBytes, Root, MostCount, MostBytes];
+    /// The parameters of a task, by their numbers.
+    pub(crate) const PARAMETERS: [Word; 8] = [
+        Word::Parameter0,
+        Word::Parameter1,
+        Word::Parameter2,
+        Word::Parameter3,
+        Word::Parameter4,
+        Word::Parameter5,
+        Word::Parameter6,
+        Word::Parameter7,
+    ];
+
+    pub(crate) fn name(self) -> &'static str {
+        NAMES.get(self as usize).copied().unwrap_or("a parameter")
     }
 }
 
 /// What the words stand for.
 #[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Values<'c> {
-    words: [u64; NAMES.len()],
+pub(crate) struct Values<'c> {
+    words: [u64; WORDS],
     /// Of an all-to-all whose parts differ.
     counts: Option<&'c Counts>,
 }
 
 impl<'c> Values<'c> {
     /// These, and zero for all others.
-    pub(super) fn new(words: &[(Word, u64)]) -> Values<'c> {
+    pub(crate) fn new(words: &[(Word, u64)]) -> Values<'c> {
         words.iter().fold(Values::default(), |values, &(word, value)| values.with(word, value))
     }
 
     /// With another value for a word.
-    pub(super) fn with(mut self, word: Word, value: u64) -> Values<'c> {
+    pub(crate) fn with(mut self, word: Word, value: u64) -> Values<'c> {
         self.words[word as usize] = value;
         self
     }
 
     /// With the lengths of parts.
-    pub(super) fn with_counts(self, counts: Option<&'c Counts>) -> Values<'c> {
+    pub(crate) fn with_counts(self, counts: Option<&'c Counts>) -> Values<'c> {
         Values { counts, ..self }
     }
 
-    pub(super) fn of(&self, word: Word) -> u64 {
+    pub(crate) fn of(&self, word: Word) -> u64 {
         self.words[word as usize]
     }
 
@@ -132,15 +160,15 @@ impl<'c> Values<'c> {
 
 /// A text that is no expression, or an expression that has no value.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Problem {
+pub(crate) struct Problem {
     /// Where in the text, in bytes from its start.
-    pub(super) at: usize,
-    pub(super) what: String,
+    pub(crate) at: usize,
+    pub(crate) what: String,
 }
 
 /// An expression.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Expression {
+pub(crate) struct Expression {
     text: String,
     root: Node,
 }
@@ -181,7 +209,7 @@ enum Operation {
     ReceivedAt,
 }
 
-/// The functions, each of two values. The last three are of an all-to-all, where ranks are spoken of.
+/// The functions, each of two values. The last three are of collectives, where ranks are spoken of.
 const FUNCTIONS: [(&str, Operation); 6] = [
     ("ceil_div", Operation::CeilDiv),
     ("min", Operation::Min),
@@ -191,18 +219,29 @@ const FUNCTIONS: [(&str, Operation); 6] = [
     ("received_at", Operation::ReceivedAt),
 ];
 
+/// Whether a parameter of a task may have a name: it is no word and no function.
+pub(crate) fn is_free(name: &str) -> bool {
+    !NAMES.contains(&name) && FUNCTIONS.iter().all(|(function, _)| *function != name)
+}
+
 /// The functions that expressions with these words may have.
 fn functions(words: &[Word]) -> &'static [(&'static str, Operation)] {
-    if words.contains(&Rank) { &FUNCTIONS } else { &FUNCTIONS[..3] }
+    if words.contains(&Rank) && words.contains(&Count) { &FUNCTIONS } else { &FUNCTIONS[..3] }
 }
 
 impl Expression {
     /// Reads an expression that may use `words`.
-    pub(super) fn read(text: &str, words: &[Word]) -> Result<Expression, Problem> {
+    #[cfg(test)]
+    pub(crate) fn read(text: &str, words: &[Word]) -> Result<Expression, Problem> {
+        Expression::read_with(text, words, &[])
+    }
+
+    /// The same, which may use the parameters of a task, too: those of [`Word::PARAMETERS`], under these names.
+    pub(crate) fn read_with(text: &str, words: &[Word], parameters: &[String]) -> Result<Expression, Problem> {
         if text.len() > MOST_BYTES {
             return Err(Problem { at: 0, what: format!("an expression of {} bytes: at most {MOST_BYTES}", text.len()) });
         }
-        let mut reader = Reader { text, at: 0, words, depth: 0 };
+        let mut reader = Reader { text, at: 0, words, parameters, depth: 0 };
         let root = reader.choice()?;
         match reader.next() {
             None => Ok(Expression { text: text.to_owned(), root }),
@@ -211,17 +250,17 @@ impl Expression {
     }
 
     /// A constant.
-    pub(super) fn constant(value: u64) -> Expression {
+    pub(crate) fn constant(value: u64) -> Expression {
         Expression { text: value.to_string(), root: Node::Number(value) }
     }
 
     /// Its value.
-    pub(super) fn value(&self, values: &Values<'_>) -> Result<u64, Problem> {
+    pub(crate) fn value(&self, values: &Values<'_>) -> Result<u64, Problem> {
         evaluate(&self.root, values)
     }
 
     /// Whether it speaks of a word.
-    pub(super) fn mentions(&self, word: Word) -> bool {
+    pub(crate) fn mentions(&self, word: Word) -> bool {
         fn of(node: &Node, word: Word) -> bool {
             match node {
                 Node::Number(_) => false,
@@ -296,6 +335,7 @@ struct Reader<'t> {
     text: &'t str,
     at: usize,
     words: &'t [Word],
+    parameters: &'t [String],
     depth: u32,
 }
 
@@ -454,9 +494,11 @@ impl<'t> Reader<'t> {
     fn named(&mut self, name: &str, at: usize) -> Result<Node, Problem> {
         let functions = functions(self.words);
         let Some(&(_, function)) = functions.iter().find(|(known, _)| *known == name) else {
-            return self.words.iter().find(|word| word.name() == name).map(|&word| Node::Word(word)).ok_or_else(|| {
-                let known = self.words.iter().map(|word| word.name()).chain(functions.iter().map(|(name, _)| *name));
-                let known: Vec<&str> = known.collect();
+            let parameter = self.parameters.iter().position(|parameter| parameter == name).map(|number| Word::PARAMETERS[number]);
+            let word = parameter.or_else(|| self.words.iter().copied().find(|word| word.name() == name));
+            return word.map(Node::Word).ok_or_else(|| {
+                let known = self.parameters.iter().map(String::as_str).chain(self.words.iter().map(|word| word.name()));
+                let known: Vec<&str> = known.chain(functions.iter().map(|(name, _)| *name)).collect();
                 Problem { at, what: format!("unknown word `{name}`: {}", expected(name, &known)) }
             });
         };
@@ -565,6 +607,13 @@ mod tests {
         let problem = Expression::read("rank * 4", Word::OF_CALL).unwrap_err();
         let known = "count, world, element_size, bytes, slot_bytes, output_bytes, ceil_div, min, max";
         assert_eq!(problem.what, format!("unknown word `rank`: expected one of {known}"));
+        let read = |text| Expression::read_with(text, Word::OF_TENSOR, &["tokens".into(), "hidden".into()]);
+        let values = Values::new(&[(World, 4), (Word::Parameter0, 3), (Word::Parameter1, 5)]);
+        assert_eq!(read("tokens * hidden + world").unwrap().value(&values), Ok(19));
+        assert_eq!(
+            read("token").unwrap_err().what,
+            "unknown word `token`: did you mean `tokens`? expected one of tokens, hidden, world, rank, ceil_div, min, max"
+        );
         assert!(Expression::read("1 + min(2, grid)", Word::OF_ARGUMENT).unwrap().mentions(Word::Grid));
     }
 }
