@@ -34,9 +34,6 @@ use crate::{
     worker::MachineKind,
 };
 
-/// Places of an assumption and a set of modules that a record of this repository's own kernels keeps.
-const MOST_PLACES_OF_OURS: usize = 8;
-
 /// Cases that are about to be judged.
 pub(super) struct Session<'a> {
     pub(super) asked: &'a Cases,
@@ -108,9 +105,8 @@ impl Session<'_> {
         // What was kept has been counted.
         let new = record.cases.iter_mut().filter(|verdict| !kept.contains(&verdict.case));
         record.assumed = Assumed::together(assumed.into_iter().chain(Assumed::of(new, &self.declared(), modules)));
-        if run.known.is_empty() {
-            // All places of all our kernels would be most of the record.
-            record.assumed.iter_mut().for_each(|row| row.places.truncate(MOST_PLACES_OF_OURS));
+        if run.known.is_empty() && self.asked.part.is_none() {
+            Assumed::shorten(&mut record.assumed);
         }
         record.seconds = Some(seconds);
         let executed = run.coverage.iter().flat_map(|coverage| coverage::modules(coverage));

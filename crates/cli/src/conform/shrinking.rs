@@ -2,10 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use passmuster_harness::conformance::{
-    Case, Verdict, causes,
-    shrink::{self, Known},
-};
+use passmuster_harness::conformance::{Case, Known, Verdict, causes, shrink};
 use passmuster_plan::algorithms::Registry;
 
 use crate::judging::Judging;

@@ -188,6 +188,28 @@ impl Simplify for Case {
     }
 }
 
+/// A case of a registry. Parameters of a task get values that it declares.
+#[derive(Clone, Debug)]
+pub struct Known<'r> {
+    /// The case.
+    pub case: Case,
+    /// Where its algorithm is.
+    pub registry: &'r Registry,
+}
+
+impl Simplify for Known<'_> {
+    fn simpler(&self) -> Vec<Self> {
+        let cases = match &self.case {
+            Case::Task(case) => match case.algorithm(self.registry) {
+                Ok(algorithm) => case.simpler_of(algorithm.task()).into_iter().map(Case::from).collect(),
+                Err(_) => Vec::new(),
+            },
+            other => other.simpler(),
+        };
+        cases.into_iter().map(|case| Known { case, ..*self }).collect()
+    }
+}
+
 impl CaseId for Case {
     fn head(&self) -> [&str; 4] {
         self.named().head()

@@ -103,9 +103,12 @@ impl List {
         }
     }
 
-    /// Its cases of every kind, but for kernels from elsewhere.
+    /// Its cases of every kind, but for algorithms of collectives from elsewhere.
     pub fn all_cases(self, registry: &Registry, seed: u64) -> Vec<Case> {
-        self.cases(registry, seed).into_iter().map(Case::from).chain(self.products(registry, seed).into_iter().map(Case::from)).collect()
+        let collectives = self.cases(registry, seed).into_iter().map(Case::from);
+        let products = self.products(registry, seed).into_iter().map(Case::from);
+        let tasks = registry.tasks().iter().flat_map(|algorithm| self.tasks(&**algorithm, seed)).map(Case::from);
+        collectives.chain(products).chain(tasks).collect()
     }
 
     /// The cases of a kernel from elsewhere, which must be [in the registry](Registry::with_foreign): what its specification names, and within

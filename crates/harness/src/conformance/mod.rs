@@ -40,7 +40,7 @@ mod verdict;
 pub mod waivers;
 pub mod worker;
 
-pub use case::Case;
+pub use case::{Case, Known};
 pub use causes::{Cause, causes};
 pub use collective_case::{CallSpec, CaseError, CaseId, CollectiveCase, Fault, Field, Graph, Item, Moment, Skew};
 pub use compare::{Difference, ElementPos, Mismatch, Relation, Sample, Shown, compare, ranks_disagree, relation_broken};

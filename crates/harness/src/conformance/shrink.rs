@@ -5,14 +5,10 @@ use std::time::{Duration, Instant};
 use proptest::strategy::ValueTree;
 
 use super::{
-    case::Case,
     collective_case::{CollectiveCase, Graph, Item, Skew},
     inputs::InputClass,
 };
-use passmuster_plan::{
-    algorithms::Registry,
-    collective::{DType, ReduceOp},
-};
+use passmuster_plan::collective::{DType, ReduceOp};
 
 /// A case of which there are simpler ones.
 pub trait Simplify: Clone + std::fmt::Debug {
@@ -23,28 +19,6 @@ pub trait Simplify: Clone + std::fmt::Debug {
 impl Simplify for CollectiveCase {
     fn simpler(&self) -> Vec<CollectiveCase> {
         simpler(self)
-    }
-}
-
-/// A case of a registry. Parameters of a task get values that it declares.
-#[derive(Clone, Debug)]
-pub struct Known<'r> {
-    /// The case.
-    pub case: Case,
-    /// Where its algorithm is.
-    pub registry: &'r Registry,
-}
-
-impl Simplify for Known<'_> {
-    fn simpler(&self) -> Vec<Self> {
-        let cases = match &self.case {
-            Case::Task(case) => match case.algorithm(self.registry) {
-                Ok(algorithm) => case.simpler_of(algorithm.task()).into_iter().map(Case::from).collect(),
-                Err(_) => Vec::new(),
-            },
-            other => other.simpler(),
-        };
-        cases.into_iter().map(|case| Known { case, ..*self }).collect()
     }
 }
 

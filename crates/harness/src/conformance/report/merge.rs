@@ -140,6 +140,9 @@ fn together(mut parts: Vec<Record>, cases: Vec<Verdict>) -> Record {
     let mut whole = parts.swap_remove(at);
     whole.source.modules = modules;
     whole.assumed = Assumed::together(assumed);
+    if whole.selection.as_ref().is_none_or(|selection| selection.kernel.is_none()) {
+        Assumed::shorten(&mut whole.assumed);
+    }
     (whole.seconds, whole.date) = (seconds, date);
     whole.summary = Summary::of(cases.iter().map(|verdict| verdict.status));
     whole.notes = whole.selection.iter().map(|selection| first_note(cases.len(), seconds, selection)).collect();

@@ -133,6 +133,13 @@ impl Assumed {
         Assumed::together(rows.iter().cloned().map(|row| Assumed { modules: Vec::new(), ..row }))
     }
 
+    /// Keeps the most frequent places of a list of this repository's own kernels: all of them would be most of a record. Only of a whole list, since parts are
+    /// counted together.
+    pub fn shorten(rows: &mut [Assumed]) {
+        const MOST_PLACES: usize = 8;
+        rows.iter_mut().for_each(|row| row.places.truncate(MOST_PLACES));
+    }
+
     /// A line for each race that it waived.
     pub fn lines(&self) -> impl Iterator<Item = String> {
         self.races.iter().map(|race| format!("waived by `{}`: {race}", self.assumption))

@@ -214,7 +214,7 @@ impl TaskCase {
 impl Simplify for TaskCase {
     /// Fewer calls, ranks that are alike, smaller parameters, fewer ranks. Inputs are drawn again.
     fn simpler(&self) -> Vec<TaskCase> {
-        self.simpler_below(&|_, largest| vec![1, largest / 2, largest.saturating_sub(1)])
+        self.simpler_below(&|_, largest| [1, largest / 2, largest.saturating_sub(1)].map(|most| most.max(1)).to_vec())
     }
 }
 

@@ -11,8 +11,8 @@ use passmuster_plan::{
     algorithms::{Registry, TaskAlgorithm},
     collective::{DType, Element},
     machine::{Machine, MachineError},
-    plan::{BufferSpec, Script},
-    task::{Array, Computed, ReferenceCall, TaskCall, Tensor},
+    plan::{BufferSpec, Region, Script},
+    task::{Array, Computed, Contents, ReferenceCall, TaskCall, Tensor},
     with_element,
 };
 
@@ -43,6 +43,7 @@ fn try_judge(case: &TaskCase, machine: &mut dyn Machine, settings: &Settings<'_>
     let algorithm = case.algorithm(settings.registry).map_err(|reason| MachineError::Invalid { reason })?;
     let scenario = scenario::build(settings.registry, case, machine.waiting_blocks(world, 1))
         .map_err(|reason| MachineError::NotSupported { reason })?;
+    machine.check_budget(elements(&scenario.calls))?;
     let inputs = Inputs::draw(case, &scenario.calls);
     (settings.progress)("asking the reference");
     let references = References::ask(&**algorithm, &scenario.calls, &inputs).map_err(|reason| MachineError::Invalid { reason })?;
@@ -54,7 +55,7 @@ fn try_judge(case: &TaskCase, machine: &mut dyn Machine, settings: &Settings<'_>
                 for rank in 0..case.world {
                     let bytes = &inputs.bytes(call, draw, at)[rank as usize];
                     let region = drawn(&scenario.calls, at, call, draw);
-                    let region = passmuster_plan::plan::Region { bytes: bytes.len() as u64, ..region };
+                    let region = Region { bytes: bytes.len() as u64, ..region };
                     machine.write(group, rank as usize, &region, bytes)?;
                 }
             }
@@ -72,6 +73,15 @@ fn try_judge(case: &TaskCase, machine: &mut dyn Machine, settings: &Settings<'_>
         (verdict.status, verdict.reason) = (Status::Inconclusive, why);
     }
     Ok(verdict)
+}
+
+/// Elements of all tensors of all ranks in the largest call, if they can be counted.
+fn elements(calls: &[TaskCall]) -> u64 {
+    let of_call = |call: &TaskCall| {
+        let of_rank = |rank| (0..call.task.tensors().len()).map(move |tensor| call.elements(tensor, rank));
+        (0..call.world()).flat_map(of_rank).fold(0_u64, u64::saturating_add)
+    };
+    calls.iter().map(of_call).max().unwrap_or(0)
 }
 
 /// What a case would do: its buffers, and the script.
@@ -125,7 +135,7 @@ impl Inputs {
 impl Input {
     fn draw(case: &TaskCase, call: &TaskCall, (number, draw): (usize, usize), (tensor, of): (usize, &Tensor)) -> Input {
         let dtype = call.dtype_of(of);
-        let contents = if case.inputs == Drawn::Integers { passmuster_plan::task::Contents::Integers } else { of.contents };
+        let contents = if case.inputs == Drawn::Integers { Contents::Integers } else { of.contents };
         let (mut bytes, mut arrays) = (Vec::new(), Vec::new());
         for rank in 0..call.world() {
             let who = if of.same_on_all_ranks { 0 } else { u64::from(rank) + 1 };
@@ -225,7 +235,7 @@ impl Judged<'_> {
     /// Checks everything that must hold after the run. Says why nothing much was judged, where bounds are as large as what they bound.
     fn check(&self, machine: &mut dyn Machine, group: usize, checks: &mut Checks) -> Result<Option<String>, MachineError> {
         let Judged { case, scenario, .. } = self;
-        let mut read = |region: &passmuster_plan::plan::Region| -> Result<Vec<Vec<u8>>, MachineError> {
+        let mut read = |region: &Region| -> Result<Vec<Vec<u8>>, MachineError> {
             (0..case.world as usize).map(|rank| machine.read(group, rank, region)).collect()
         };
         let outputs: Vec<Outputs> = scenario

@@ -36,7 +36,7 @@ pub(super) struct Scenario {
     pub calls: Vec<TaskCall>,
     /// The calls that are made, in order.
     pub made: Vec<Made>,
-    /// For each input, by its tensor: what the last call left alone.
+    /// Which call, and which draw of its inputs, the inputs hold in the end.
     pub last: (usize, usize),
 }
 
