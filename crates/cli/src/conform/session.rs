@@ -1,18 +1,17 @@
 //! A run of cases from the first to the record: what an earlier run judged is kept, what is new goes to the journal.
 
 use std::{
-    sync::Arc,
+    collections::BTreeMap,
     time::{Duration, Instant},
 };
 
 use passmuster_harness::{
     conformance::{
-        Case, Verdict, coverage,
+        Case, CaseId, Verdict, coverage,
         report::{Assumed, Record, first_note, table, today},
     },
     emulator::{Interleaving, Profile},
 };
-use passmuster_plan::algorithms::Algorithm;
 use xshell::Shell;
 
 use super::{
@@ -135,16 +134,22 @@ impl Session<'_> {
 
     /// The assumptions about the hardware that every algorithm of the run declares, with the reasons of the first.
     fn declared(&self) -> Vec<(String, String)> {
-        let of_case = |case: &Case| match case {
-            Case::Collective(case) => case.algorithms(&self.run.registry).unwrap_or_default(),
-            Case::Product(_) | Case::Task(_) => Vec::new(),
+        let registry = &self.run.registry;
+        let of_case = |case: &Case| -> Vec<(String, Vec<(String, String)>)> {
+            let [of, name, ..] = case.head();
+            match case {
+                Case::Collective(case) => {
+                    let own = case.algorithms(registry).unwrap_or_default().into_iter().filter(|own| !own.is_peer());
+                    own.map(|own| (format!("{}/{}", own.collective(), own.name()), own.assumes())).collect()
+                }
+                Case::Task(case) => case.algorithm(registry).iter().map(|own| (format!("{of}/{name}"), own.assumes())).collect(),
+                Case::Product(_) => Vec::new(),
+            }
         };
-        let mut algorithms: Vec<Arc<dyn Algorithm>> = self.cases.iter().flat_map(of_case).filter(|own| !own.is_peer()).collect();
-        let id = |own: &Arc<dyn Algorithm>| (own.collective().to_string(), own.name().to_owned());
-        algorithms.sort_by_key(id);
-        algorithms.dedup_by(|a, b| id(a) == id(b));
-        let mut declared = algorithms.first().map(|first| first.assumes()).unwrap_or_default();
-        for other in algorithms.iter().skip(1).map(|other| other.assumes()) {
+        let algorithms: BTreeMap<String, Vec<(String, String)>> = self.cases.iter().flat_map(of_case).collect();
+        let mut all = algorithms.into_values();
+        let mut declared = all.next().unwrap_or_default();
+        for other in all {
             declared.retain(|(name, _)| other.iter().any(|(theirs, _)| theirs == name));
         }
         declared

@@ -73,8 +73,16 @@ const LARGE_BYTES: u64 = 64 << 20;
 const POISON: [u8; 2] = [0xff, 0x7b];
 
 /// What outputs are overwritten with before call `number`.
-fn poison(number: usize) -> u8 {
+pub(super) fn poison(number: usize) -> u8 {
     POISON[number % POISON.len()]
+}
+
+/// Has every 32-bit word of signals and of state that starts with zeros start with this.
+pub(super) fn start_at(start: u32, workspace: &mut [BufferSpec]) {
+    if start != 0 {
+        let counted = |buffer: &&mut BufferSpec| matches!(buffer.role, Role::Signals | Role::State) && buffer.fill == Fill::Byte(0);
+        workspace.iter_mut().filter(counted).for_each(|buffer| buffer.fill = Fill::Repeated(start.to_le_bytes().to_vec()));
+    }
 }
 
 /// Exponent of the scaling property: small enough that no input class overflows.
@@ -512,10 +520,7 @@ impl<'a> Emitter<'a> {
             }
             let extent = call.input.offset + call.bytes();
             let mut workspace = planned.algorithm.workspace(case.dtype, case.world, extent);
-            if case.start != 0 {
-                let counted = |buffer: &&mut BufferSpec| matches!(buffer.role, Role::Signals | Role::State) && buffer.fill == Fill::Byte(0);
-                workspace.iter_mut().filter(counted).for_each(|buffer| buffer.fill = Fill::Repeated(case.start.to_le_bytes().to_vec()));
-            }
+            start_at(case.start, &mut workspace);
             if case.fault == Some(Fault::Poisoned) {
                 let signals = |buffer: &&mut BufferSpec| buffer.role == Role::Signals;
                 workspace.iter_mut().filter(signals).for_each(|buffer| buffer.fill = Fill::Byte(STALE));

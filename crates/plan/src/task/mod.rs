@@ -2,7 +2,7 @@
 //!
 //! A [`Task`] has parameters with the values to try, named tensors whose shapes are expressions of them, and for each output what the kernel may make of the
 //! value that the reference computes ([`Acceptance`]). A [`TaskCall`] is one call of it: the values of the parameters, the same for all ranks or one for each.
-//! A specification declares a task in its `[task]` (docs/reference/specification.md).
+//! A specification declares a task in its `[task]` (docs/reference/tasks.md).
 
 mod acceptance;
 mod contents;
@@ -18,7 +18,7 @@ use crate::{
     collective::DType,
     expression::{self, Expression, Values, Word},
     machine::MOST_GROUP_BYTES,
-    plan::{BufferSpec, Region, Role},
+    plan::Region,
 };
 
 /// The most parameters of a task.
@@ -172,6 +172,16 @@ impl Task {
     pub fn tensors(&self) -> &[Tensor] {
         &self.tensors
     }
+
+    /// Those that are inputs, with their numbers.
+    pub fn inputs(&self) -> impl Iterator<Item = (usize, &Tensor)> {
+        self.tensors.iter().enumerate().filter(|(_, tensor)| tensor.role.is_input())
+    }
+
+    /// Those that are outputs, with their numbers.
+    pub fn outputs(&self) -> impl Iterator<Item = (usize, &Tensor)> {
+        self.tensors.iter().enumerate().filter(|(_, tensor)| tensor.role.is_output())
+    }
 }
 
 fn check_name(what: &str, name: &str) -> Result<(), String> {
@@ -233,7 +243,7 @@ impl TaskCall {
             call.shapes.push(shapes);
         }
         let is_empty = |at: usize| (0..call.world()).all(|rank| call.elements(at, rank) == 0);
-        if (0..task.tensors.len()).filter(|&at| task.tensors[at].role.is_output()).all(is_empty) {
+        if task.outputs().all(|(at, _)| is_empty(at)) {
             return Err(format!("{call}: every output of every rank is empty, so there is nothing to judge"));
         }
         Ok(call)
@@ -280,12 +290,6 @@ impl TaskCall {
     pub fn region(&self, tensor: usize, rank: u32) -> Region {
         let of = &self.task.tensors[tensor];
         Region::new(of.buffer(), 0, self.elements(tensor, rank) * self.dtype_of(of).size())
-    }
-
-    /// The buffers of its tensors: on all ranks as large as the largest.
-    pub fn buffers(&self) -> Vec<BufferSpec> {
-        let most = |at: usize| (0..self.world()).map(|rank| self.region(at, rank).bytes).max().unwrap_or(0);
-        self.task.tensors.iter().enumerate().map(|(at, of)| BufferSpec::new(of.buffer(), most(at), Role::Data)).collect()
     }
 
     /// What words stand for on a rank.

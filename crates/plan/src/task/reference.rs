@@ -35,8 +35,7 @@ impl ReferenceCall<'_> {
     /// # Errors
     /// The task has no input of this name.
     pub fn input(&self, name: &str) -> Result<&[Array], ReferenceError> {
-        let mut inputs = self.call.task.tensors().iter().filter(|tensor| tensor.role.is_input());
-        let at = inputs.position(|tensor| tensor.name == name);
+        let at = self.call.task.inputs().position(|(_, tensor)| tensor.name == name);
         at.map(|at| &self.inputs[at][..]).ok_or_else(|| ReferenceError(format!("the task has no input `{name}`")))
     }
 }

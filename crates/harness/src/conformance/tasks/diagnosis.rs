@@ -7,8 +7,7 @@ use passmuster_plan::task::Array;
 pub(super) fn explained(judged: &Judged<'_>, made: &Made, tensor: usize, rank: u32, bytes: &[u8]) -> Option<String> {
     let call = &judged.scenario.calls[made.call];
     let name = &call.task.tensors()[tensor].name;
-    let outputs = call.task.tensors().iter().enumerate().filter(|(_, of)| of.role.is_output());
-    let number = outputs.map(|(at, _)| at).position(|at| at == tensor)?;
+    let number = call.task.outputs().position(|(at, _)| at == tensor)?;
     let size = super::dtype_of(call, tensor).size() as usize;
     let untouched = bytes.chunks_exact(size).filter(|element| element.iter().all(|&byte| byte == made.poison)).count();
     if untouched > 0 {
@@ -28,7 +27,7 @@ pub(super) fn explained(judged: &Judged<'_>, made: &Made, tensor: usize, rank: u
             .is_ok_and(|answer| compare::accepts(call, tensor, rank, &answer[number][rank as usize], bytes))
     };
     let inputs = judged.inputs.arrays(made.call, made.draw);
-    let tensors: Vec<&str> = call.task.tensors().iter().filter(|of| of.role.is_input()).map(|of| &*of.name).collect();
+    let tensors: Vec<&str> = call.task.inputs().map(|(_, of)| &*of.name).collect();
     for of in 0..call.world() as usize {
         for (at, input) in tensors.iter().enumerate() {
             let mut without = inputs.clone();

@@ -49,14 +49,12 @@ fn try_judge(case: &TaskCase, machine: &mut dyn Machine, settings: &Settings<'_>
     let references = References::ask(&**algorithm, &scenario.calls, &inputs).map_err(|reason| MachineError::Invalid { reason })?;
     (settings.progress)("opening groups");
     let group = machine.open_group(world, &scenario.buffers)?;
-    for call in 0..scenario.calls.len() {
-        for draw in 0..DRAWS {
-            for (at, _) in inputs.tensors(&scenario.calls[call]) {
-                for rank in 0..case.world {
-                    let bytes = &inputs.bytes(call, draw, at)[rank as usize];
-                    let region = drawn(&scenario.calls, at, call, draw);
-                    let region = Region { bytes: bytes.len() as u64, ..region };
-                    machine.write(group, rank as usize, &region, bytes)?;
+    for (call, draws) in inputs.all.iter().enumerate() {
+        for (draw, of_draw) in draws.iter().enumerate() {
+            for Input { tensor, bytes, .. } in of_draw {
+                let region = drawn(&scenario.calls, *tensor, call, draw);
+                for (rank, bytes) in bytes.iter().enumerate() {
+                    machine.write(group, rank, &Region { bytes: bytes.len() as u64, ..region.clone() }, bytes)?;
                 }
             }
         }
@@ -108,22 +106,10 @@ struct Input {
 impl Inputs {
     fn draw(case: &TaskCase, calls: &[TaskCall]) -> Inputs {
         let of_draw = |number: usize, call: &TaskCall, draw: usize| {
-            let inputs = call.task.tensors().iter().enumerate().filter(|(_, tensor)| tensor.role.is_input());
-            inputs.map(|(at, tensor)| Input::draw(case, call, (number, draw), (at, tensor))).collect()
+            call.task.inputs().map(|of| Input::draw(case, call, (number, draw), of)).collect()
         };
         let of_call = |(number, call)| (0..DRAWS).map(|draw| of_draw(number, call, draw)).collect();
         Inputs { all: calls.iter().enumerate().map(of_call).collect() }
-    }
-
-    /// The tensors of a call that are inputs, with their numbers.
-    fn tensors<'c>(&self, call: &'c TaskCall) -> impl Iterator<Item = (usize, &'c Tensor)> + use<'c> {
-        call.task.tensors().iter().enumerate().filter(|(_, tensor)| tensor.role.is_input())
-    }
-
-    /// The bytes of all ranks.
-    fn bytes(&self, call: usize, draw: usize, tensor: usize) -> &[Vec<u8>] {
-        let of = self.all[call][draw].iter().find(|input| input.tensor == tensor);
-        of.map_or(&[], |input| &input.bytes)
     }
 
     /// What a reference is given.
@@ -191,7 +177,7 @@ fn asked(algorithm: &dyn TaskAlgorithm, call: &TaskCall, inputs: &[Vec<Array>]) 
     let reference = algorithm.reference();
     let who = || format!("the reference ({})", reference.describe());
     let answer = reference.outputs(&ReferenceCall { call, inputs }).map_err(|why| format!("{} failed for {call}: {why}", who()))?;
-    let outputs: Vec<(usize, &Tensor)> = call.task.tensors().iter().enumerate().filter(|(_, tensor)| tensor.role.is_output()).collect();
+    let outputs: Vec<(usize, &Tensor)> = call.task.outputs().collect();
     if answer.len() != outputs.len() {
         return Err(format!("{} gives {} outputs for {call}: the task has {}", who(), answer.len(), outputs.len()));
     }
@@ -259,12 +245,14 @@ impl Judged<'_> {
         let (call, draw) = scenario.last;
         let of_call = &scenario.calls[call];
         let last = scenario.made.iter().rposition(|made| (made.call, made.draw) == (call, draw));
-        for (at, tensor) in self.inputs.tensors(of_call).filter(|(_, tensor)| !tensor.role.is_output()) {
-            // Where there is no graph, the last eager call's are there.
-            let sent = self.inputs.bytes(call, draw, at);
+        for Input { tensor: at, bytes: sent, .. } in &self.inputs.all[call][draw] {
+            let tensor = &of_call.task.tensors()[*at];
+            if tensor.role.is_output() {
+                continue;
+            }
             let mut changed = None;
             for (rank, sent) in (0..).zip(sent) {
-                let now = machine.read(group, rank as usize, &of_call.region(at, rank))?;
+                let now = machine.read(group, rank as usize, &of_call.region(*at, rank))?;
                 let place = now.iter().zip(sent).position(|(now, sent)| now != sent);
                 changed = changed.or(place.map(|at| format!("rank {rank}: byte {at} of the input {} was overwritten", tensor.name)));
             }

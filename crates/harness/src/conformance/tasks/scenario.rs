@@ -7,10 +7,13 @@
 use std::sync::Arc;
 
 use super::TaskCase;
-use crate::conformance::{Fault, Skew};
+use crate::conformance::{
+    Fault, Skew,
+    scenario::{poison, start_at},
+};
 use passmuster_plan::{
     algorithms::{Registry, Target, TaskAlgorithm},
-    plan::{BufferSpec, Departure, Fill, Op, Plan, Region, Role, Script, Step},
+    plan::{BufferSpec, Departure, Op, Plan, Region, Role, Script, Step},
     task::TaskCall,
 };
 
@@ -22,9 +25,6 @@ const CAPTURED: usize = 2;
 
 /// Draws that the launches of a graph get, by turns.
 const REPLAYED: [usize; 2] = [2, 1];
-
-/// What outputs are overwritten with before calls, in turn: NaN in every float type, and a large number.
-const POISON: [u8; 2] = [0xff, 0x7b];
 
 /// A case made ready to run.
 pub(super) struct Scenario {
@@ -97,9 +97,12 @@ fn enqueue(plan: Plan) -> Step {
 }
 
 impl Builder<'_> {
-    /// The tensors for which something holds, with their numbers.
-    fn tensors(&self, is: impl Fn(&passmuster_plan::task::Tensor) -> bool) -> Vec<usize> {
-        self.calls[0].task.tensors().iter().enumerate().filter(|(_, tensor)| is(tensor)).map(|(at, _)| at).collect()
+    fn inputs(&self) -> Vec<usize> {
+        self.calls[0].task.inputs().map(|(at, _)| at).collect()
+    }
+
+    fn outputs(&self) -> Vec<usize> {
+        self.calls[0].task.outputs().map(|(at, _)| at).collect()
     }
 
     fn name(&self, tensor: usize) -> &str {
@@ -135,10 +138,7 @@ impl Builder<'_> {
             }
         }
         let mut workspace = self.algorithm.workspace(self.calls)?;
-        if self.case.start != 0 {
-            let counted = |buffer: &&mut BufferSpec| matches!(buffer.role, Role::Signals | Role::State) && buffer.fill == Fill::Byte(0);
-            workspace.iter_mut().filter(counted).for_each(|buffer| buffer.fill = Fill::Repeated(self.case.start.to_le_bytes().to_vec()));
-        }
+        start_at(self.case.start, &mut workspace);
         buffers.extend(workspace);
         Ok(buffers)
     }
@@ -161,9 +161,9 @@ impl Builder<'_> {
         let mut plan = self.algorithm.plan(call, self.calls, &target)?;
         for (rank, ops) in (0..).zip(&mut plan.ranks) {
             // Behind what a rank has of an output, and behind an input that is replaced, nothing may be written.
-            let outputs = self.tensors(|tensor| tensor.role.is_output());
+            let outputs = self.outputs();
             let before = outputs.iter().map(|&at| Op::Fill { region: self.whole(at), byte: poison });
-            let inputs = self.tensors(|tensor| tensor.role.is_input());
+            let inputs = self.inputs();
             let brought = inputs.into_iter().filter_map(|at| {
                 let region = call.region(at, rank);
                 copy(Region { bytes: region.bytes, ..from(at) }, region)
@@ -185,14 +185,14 @@ impl Builder<'_> {
     fn steps(&self, script: &mut Script, made: &mut Vec<Made>) -> Result<(usize, usize), String> {
         let late =
             || self.case.skew.map(|Skew { rank, microseconds, .. }| Step::Delay { rank: rank as usize, microseconds: microseconds.into() });
-        let outputs = self.tensors(|tensor| tensor.role.is_output());
+        let outputs = self.outputs();
         let note = |made: &mut Vec<Made>, call, draw, poison, replayed| {
             let kept = outputs.iter().map(|&at| (at, self.slot("log", at, made.len()))).collect();
             made.push(Made { call, draw, poison, replayed, kept });
         };
         let eager = (0..2).flat_map(|draw| (0..self.calls.len()).map(move |call| (call, draw))).chain([(0, 0)]);
         for (number, (call, draw)) in eager.enumerate() {
-            let poison = POISON[number % POISON.len()];
+            let poison = poison(number);
             note(made, call, draw, poison, false);
             let at = made.len() - 1;
             let plan = self.surrounded(
@@ -216,7 +216,7 @@ impl Builder<'_> {
         let plans = (0..self.captured())
             .map(|slot| {
                 let call = &self.calls[slot % self.calls.len()];
-                let plan = self.surrounded(call, 0, POISON[0], |at| self.slot("next", at, slot), |at| self.slot("last", at, slot))?;
+                let plan = self.surrounded(call, 0, poison(0), |at| self.slot("next", at, slot), |at| self.slot("last", at, slot))?;
                 Ok(Arc::new(plan))
             })
             .collect::<Result<Vec<_>, String>>()?;
@@ -224,7 +224,7 @@ impl Builder<'_> {
         let mut last = (0, 0);
         for draws in REPLAYED {
             let draw = |slot: usize| (draws + slot / self.calls.len()) % DRAWS;
-            let inputs = self.tensors(|tensor| tensor.role.is_input());
+            let inputs = self.inputs();
             let next: Vec<(Region, Region)> = (0..self.captured())
                 .flat_map(|slot| inputs.iter().map(move |&at| (slot, at)))
                 .map(|(slot, at)| (drawn(self.calls, at, slot % self.calls.len(), draw(slot)), self.slot("next", at, slot)))
@@ -234,7 +234,7 @@ impl Builder<'_> {
             script.steps.push(Step::Replay { graph: 0, stream: 0 });
             let mut keep = Vec::new();
             for slot in 0..self.captured() {
-                note(made, slot % self.calls.len(), draw(slot), POISON[0], true);
+                note(made, slot % self.calls.len(), draw(slot), poison(0), true);
                 let at = made.len() - 1;
                 keep.extend(outputs.iter().map(|&tensor| (self.slot("last", tensor, slot), self.slot("log", tensor, at))));
                 last = (slot % self.calls.len(), draw(slot));
