@@ -3,6 +3,7 @@
 pub mod affected;
 pub mod changes;
 mod components;
+mod python;
 mod tree;
 
 use std::{
@@ -25,7 +26,8 @@ use self::{
 
 /// What `cargo xtask test --help` says.
 pub const HELP: &str = "\
-Run what a change can affect: formatting, lints, tests, documentation examples, PTX drift, generated documents, records, tidiness, archives. No GPU is needed.
+Run what a change can affect: formatting, lints, tests, documentation examples, the Python package, PTX drift, generated documents, records, tidiness, archives.
+No GPU is needed.
 
 The change is what differs from the merge base with origin/main, or with main if there is no such branch: commits, edits and new files. A map from paths to
 tests and steps (xtask/src/test/affected.rs) says what that can affect. Everything runs if the base is unknown, if nothing differs from it, or if the map does
@@ -247,6 +249,7 @@ impl Gate<'_> {
                 let passmuster = self.passmuster()?;
                 succeeds(cmd!(sh, "{passmuster} records --check"))
             }
+            Step::Python => self.python(),
             Step::Tidiness => tree::tidy(sh),
             Step::Archives => tree::packs(sh, &target()?),
         }
@@ -274,6 +277,17 @@ impl Gate<'_> {
             sh,
             "cargo nextest run --workspace {features...} {targets...} --no-fail-fast --no-tests fail --profile gate --test-threads {threads} {filter...}"
         ))
+    }
+
+    fn python(&mut self) -> anyhow::Result<bool> {
+        match python::find(self.sh) {
+            Ok(python) => python::passes(self.sh, python, &target()?),
+            Err(why) => {
+                self.missing.push(format!("the Python package was not tested: {why}"));
+                // CI must have it.
+                Ok(env::var_os("CI").is_none())
+            }
+        }
     }
 
     /// The command, built as for the tests.

@@ -17,6 +17,8 @@ pub enum Step {
     Tests,
     /// Examples in documentation.
     Examples,
+    /// The Python package: its wheel, types and tests, and the examples in Python.
+    Python,
     /// Whether the PTX is what its sources compile to.
     Ptx,
     /// The same of `examples/own_kernel`.
@@ -33,11 +35,12 @@ pub enum Step {
 
 impl Step {
     /// All of them, in order.
-    pub const ALL: [Step; 10] = [
+    pub const ALL: [Step; 11] = [
         Step::Formatting,
         Step::Lints,
         Step::Tests,
         Step::Examples,
+        Step::Python,
         Step::Ptx,
         Step::OwnPtx,
         Step::Documents,
@@ -57,6 +60,7 @@ impl fmt::Display for Step {
             Step::Lints => "lints",
             Step::Tests => "tests",
             Step::Examples => "documentation examples",
+            Step::Python => "the Python package",
             Step::Ptx => "PTX drift",
             Step::OwnPtx => "PTX drift of the own kernel",
             Step::Documents => "generated parts of documents",
@@ -120,6 +124,13 @@ const NOT_OF_KERNELS: &str = "tests that run kernels to try something else (sche
 
 /// The first rule that has a file's path decides.
 const RULES: &[Rule] = &[
+    // The Python package, whose README is a document, too.
+    Rule {
+        paths: &["python/**", "examples/python/**"],
+        runs: &[Run::Step(Step::Python), target("xtask", "documents")],
+        leaves: "",
+        why: "a package that nothing here depends on, and its examples",
+    },
     // Documents.
     Rule {
         paths: &["docs/reference/case-ids.md", "docs/reference/record-schema.md"],
@@ -328,7 +339,7 @@ const RULES: &[Rule] = &[
     Rule { paths: &["crates/cuda/**"], runs: &[Run::Dependents("passmuster-cuda")], leaves: "", why: "a crate, and what depends on it" },
     Rule {
         paths: &["crates/harness/**"],
-        runs: &[Run::Dependents("passmuster-harness")],
+        runs: &[Run::Dependents("passmuster-harness"), Run::Step(Step::Python)],
         leaves: "",
         why: "a crate, and what depends on it",
     },
@@ -345,7 +356,12 @@ const RULES: &[Rule] = &[
         leaves: "",
         why: "what compiles the kernels",
     },
-    Rule { paths: &["crates/cli/**"], runs: &[Run::Dependents("passmuster-cli")], leaves: "", why: "a crate, and what depends on it" },
+    Rule {
+        paths: &["crates/cli/**"],
+        runs: &[Run::Dependents("passmuster-cli"), Run::Step(Step::Python)],
+        leaves: "",
+        why: "a crate, what depends on it, and the command in the Python package",
+    },
     Rule { paths: &["src/**"], runs: &[Run::Dependents("passmuster")], leaves: "", why: "the front door, and what depends on it" },
     Rule { paths: &["action.yml", ".ci/action"], runs: &[target("passmuster", "action")], leaves: "", why: "a test runs the script" },
     Rule { paths: &[".github/**"], runs: &[target("xtask", "documents")], leaves: "", why: "its host reads them" },
