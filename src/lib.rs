@@ -32,10 +32,11 @@
 //! | `gpu` | conformance on GPUs |
 //! | `bench` | timing, tables, plots and pages |
 //! | `mpi` | ranks that MPI starts |
+//! | `upkeep` | the upkeep of passmuster's repository, for `cargo xtask` |
 //! | `cargo-test` | each case of a list as a test: `cargo_test::conformance` |
 //! | `proptest` | calls to draw in property tests: `strategies` |
 //!
-//! All but `mpi` are on by default. Without `kernels` nothing of ours is compiled: what you judge are kernels by their specifications, and your own algorithms.
+//! All but `mpi` and `upkeep` are on by default. Without `kernels` nothing of ours is compiled: what you judge are kernels by their specifications, and your own algorithms.
 
 #![forbid(unsafe_code)]
 

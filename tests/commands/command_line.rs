@@ -9,10 +9,7 @@ use std::{
     process::{Command, Output},
 };
 
-use passmuster::{
-    conformance::{Status, report::Record},
-    ledger::litmus::LitmusRow,
-};
+use passmuster::conformance::{Status, report::Record};
 
 use folder::Folder;
 use rstest::rstest;
@@ -325,11 +322,11 @@ fn options_are_spelled_and_measured_alike() {
 #[test]
 fn help_offers_what_works() {
     let help = |line: &[&str]| text(&run(&[line, &["--help"]].concat()).stdout);
-    for line in [&["bench"][..], &["bench", "overlap"], &["test-gpu"], &["tune"], &["ledger"]] {
+    for line in [&["bench"][..], &["bench", "overlap"], &["test-gpu"]] {
         let help = help(line);
         assert!(!help.contains("--multimem") && !help.contains("--profile"), "{line:?}: {help}");
     }
-    for line in [&["bench"][..], &["bench", "fsdp"], &["bench", "all_gather_matmul"], &["reveal-order"], &["choose"], &["tune"]] {
+    for line in [&["bench"][..], &["bench", "fsdp"], &["bench", "all_gather_matmul"], &["reveal-order"], &["choose"]] {
         let help = help(line);
         assert!(help.contains("--worlds") && !help.contains("--world "), "{line:?}: {help}");
     }
@@ -338,22 +335,7 @@ fn help_offers_what_works() {
 /// If this fails, examples are torn on a terminal of 80 columns.
 #[test]
 fn examples_fit_a_terminal() {
-    for command in [
-        "",
-        "validate",
-        "test-gpu",
-        "bench",
-        "reveal-order",
-        "choose",
-        "inspect",
-        "tune",
-        "mutants",
-        "museum",
-        "peers",
-        "ledger",
-        "kernels",
-        "bundle",
-    ] {
+    for command in ["", "validate", "test-gpu", "bench", "reveal-order", "choose", "inspect", "mutants", "museum", "peers"] {
         let line: Vec<&str> = command.split_whitespace().chain(["--help"]).collect();
         let help = text(&passmuster(&line).env("COLUMNS", "200").output().unwrap().stdout);
         let examples = help.lines().skip_while(|line| *line != "Examples:");
@@ -384,28 +366,4 @@ fn findings_are_annotations_on_github() {
         "{page}"
     );
     assert!(!text(&run(&arguments).stdout).contains("::error"), "annotations are for GitHub only");
-}
-
-/// If this fails, a litmus test ends otherwise than its record says, one that cannot run passes for one that did, or one without a readable head is taken for none.
-#[test]
-fn litmus_tests_are_held_against_other_schedules() {
-    let folder = Folder::new("litmus");
-    let json = folder.file("litmus.json");
-    let arguments =
-        ["ledger", "--litmus", "--machine", "emulator", "--only", "copy", "--launches", "50", "--skip", "copy_met", "--json", &json];
-    let output = run(&arguments);
-    assert_eq!(output.status.code(), Some(0), "{}{}", text(&output.stdout), text(&output.stderr));
-    let record: Record<LitmusRow> = serde_json::from_str(&folder.read("litmus.json")).unwrap();
-    let row = |name: &str| record.cases.iter().find(|row| row.test == name).unwrap_or_else(|| panic!("no {name}"));
-    let copy = row("copy");
-    assert_eq!((copy.status, copy.launches, copy.ends, copy.unknown, copy.wrong), (Status::Pass, 50, 1, 0, false), "{copy:?}");
-    let skipped = row("copy_met");
-    assert_eq!((skipped.status, skipped.launches, &*skipped.reason), (Status::NotSupported, 0, "it was left out: --skip"));
-    let wrong: Vec<&LitmusRow> = record.cases.iter().filter(|row| row.wrong && row.launches == 50).collect();
-    assert!(!wrong.is_empty() && wrong.iter().all(|row| row.status == Status::Pass), "{wrong:#?}");
-
-    fs::write(folder.file("headless.ptx"), ".version 9.0\n").unwrap();
-    let refused = run(&["ledger", "--machine", "emulator", "--litmus", &folder.file("")]);
-    assert_eq!(refused.status.code(), Some(2));
-    assert!(text(&refused.stderr).contains("headless: the first line does not say what it shows"), "{}", text(&refused.stderr));
 }

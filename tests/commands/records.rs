@@ -392,9 +392,7 @@ fn what_cannot_be_written_is_told_before_the_first_case() {
         refused(&output, path, why);
     }
     refused(&run(&["mutants", "--only", "value_06", "--json", path]), path, why);
-    refused(&run(&["ledger", "--machine", "emulator", "--only", "add.", "--json", path]), path, why);
     refused(&run(&["test-gpu", "--json", path]), path, why);
-    refused(&run(&["tune", "--out", path]), path, why);
     refused(&run(&["report", &record("h200x4-bench.json"), "--html", path]), path, why);
     assert_eq!(fs::read_to_string(&read_only).unwrap(), BEFORE);
     assert_eq!(folder.names(), ["file", "read-only.json"]);
@@ -489,27 +487,4 @@ fn is_alive(process: u32) -> bool {
 fn children(parent: u32) -> Vec<u32> {
     let all = fs::read_dir("/proc").unwrap().filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok());
     all.filter(|&process| stat(process).is_some_and(|(_, of)| of == parent)).collect()
-}
-
-/// If this fails, two runs are said to have given the same bits where one case of theirs differs, or where they have no case in common.
-#[test]
-fn records_of_other_bits_are_told_apart() {
-    let folder = Folder::new("same");
-    let committed = Path::new(env!("CARGO_MANIFEST_DIR")).join("fixtures/records/h200x2-processes-own.json").display().to_string();
-    let mut record = read(&committed);
-    record.cases.truncate(3);
-    let write = |name: &str, record: &Record| folder.write(name, &serde_json::to_string(record).unwrap());
-    let first = write("first.json", &record);
-    let same = run(&["records", "--same", &first, &committed]);
-    assert_eq!(same.status.code(), Some(0), "{}", errors(&same));
-    assert!(String::from_utf8_lossy(&same.stdout).ends_with("3 of 3 cases have the same bits\n"));
-
-    record.cases[1].outputs = Some("another".into());
-    let changed = run(&["records", "--same", &first, &write("changed.json", &record)]);
-    let told = String::from_utf8_lossy(&changed.stdout).into_owned();
-    assert_eq!(changed.status.code(), Some(1), "{told}");
-    assert!(told.contains(&format!("differs: {}\n2 of 3 cases", record.cases[1].case)), "{told}");
-
-    record.cases.clear();
-    assert_eq!(run(&["records", "--same", &first, &write("none.json", &record)]).status.code(), Some(1));
 }

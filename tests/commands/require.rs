@@ -1,14 +1,10 @@
-//! `records` and `--require` as commands: what they say, and their exit codes.
+//! `--require`: what commands say of what must run, and their exit statuses.
 
 mod folder;
 
-use std::{
-    fs,
-    process::{Command, Output},
-};
+use std::process::{Command, Output};
 
 use folder::Folder;
-use serde_json::Value;
 
 fn run(arguments: &[&str]) -> Output {
     Command::new(env!("CARGO_BIN_EXE_passmuster")).args(arguments).output().expect("it starts")
@@ -19,46 +15,6 @@ fn text(bytes: &[u8]) -> String {
 }
 
 const CASE: &str = "all_reduce/two_shot:bf16,sum:w=2:n=8";
-
-/// If this fails, a record does not say which kernels it rests on, or a change of one of them goes unseen, or what rests on it.
-#[test]
-fn a_record_is_stale_once_a_kernel_of_its_has_changed() {
-    let folder = Folder::new("stale");
-    let json = folder.file("fresh.json");
-    assert_eq!(run(&["validate", CASE, "--json", &json]).status.code(), Some(0));
-    let mut record: Value = serde_json::from_str(&fs::read_to_string(&json).unwrap()).unwrap();
-    let modules = record["source"]["modules"].as_object_mut().unwrap();
-    assert_eq!(modules.keys().collect::<Vec<_>>(), ["all_reduce/two_shot", "conformance/fill"]);
-    modules["all_reduce/two_shot"] = "0123456789abcdef".into();
-    let stale = folder.write("stale.json", &record.to_string());
-    record["source"].as_object_mut().unwrap().remove("modules");
-    let unknown = folder.write("unknown.json", &record.to_string());
-    let found = folder.file("found.json");
-    let output = run(&["records", &json, &stale, &unknown, "--json", &found]);
-    assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
-    let said = text(&output.stdout);
-    assert!(said.contains("3 records: 1 fresh, 1 stale, 1 unknown") && said.contains("1 of 1"), "{said}");
-    let found: Value = serde_json::from_str(&fs::read_to_string(found).unwrap()).unwrap();
-    let states: Vec<&Value> = found["records"].as_array().unwrap().iter().map(|record| &record["freshness"]).collect();
-    assert_eq!((states[0], states[2]), (&"fresh".into(), &"unknown".into()));
-    assert_eq!((&states[1]["stale"][0], &found["records"][1]["resting"]), (&"all_reduce/two_shot".into(), &1.into()));
-}
-
-/// If this fails, the committed documents quote stale records and do not say so; or the command does not see it.
-#[test]
-fn the_documents_say_where_records_are_stale() {
-    let output = run(&["records", "--check"]);
-    assert_eq!(output.status.code(), Some(0), "{}", text(&output.stdout));
-    assert!(text(&output.stdout).contains("README.md:"), "no part of the README says what it was made from");
-}
-
-/// If this fails, a document has a figure that no record has, or a table of what the code no longer is: `cargo xtask docs`.
-#[test]
-fn the_documents_say_what_code_and_records_say() {
-    let output = run(&["docs", "--check"]);
-    assert_eq!(output.status.code(), Some(0), "{}{}", text(&output.stdout), text(&output.stderr));
-    assert!(text(&output.stdout).ends_with(" parts, all as they were\n"), "{}", text(&output.stdout));
-}
 
 /// If this fails, a run passes in which what must run did not, or an unreadable manifest is found out after an hour.
 #[test]
@@ -79,11 +35,6 @@ fn what_must_run_is_missed() {
     assert!(text(&output.stderr).contains(&format!("{wrong}:4:10: invalid type: string \"two\"")), "{}", text(&output.stderr));
     let elsewhere = folder.write("elsewhere.toml", "[[require]]\nquery = \"*\"\nmachine = \"cuda\"\npassed = 1\n");
     assert_eq!(validate(&elsewhere).status.code(), Some(2), "a manifest of which nothing is asked here cannot fail");
-    // A record can be asked later, as one whose parts were judged apart.
-    let json = folder.file("run.json");
-    run(&["validate", CASE, "--json", &json]);
-    assert_eq!(run(&["records", "--require", &met, &json]).status.code(), Some(0));
-    assert_eq!(run(&["records", "--require", &unmet, &json]).status.code(), Some(1));
 }
 
 /// The same of mutants and of what is timed.

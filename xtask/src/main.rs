@@ -76,7 +76,7 @@ fn passmuster(arguments: &[OsString]) -> anyhow::Result<ExitCode> {
     let quick = is_first_look(arguments) && !is_built("release");
     let mut cargo = Command::new(env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
     cargo.args(["run", "--package", "passmuster", "--bin", "passmuster", "--manifest-path"]).arg(root().join("Cargo.toml"));
-    let (profile, features) = if quick { ("quick", &QUICK[..]) } else { ("release", &[][..]) };
+    let (profile, features) = if quick { ("quick", &QUICK[..]) } else { ("release", &UPKEEP[..]) };
     cargo.args(["--profile", profile]).args(features);
     if is_built(profile) {
         // The first build takes minutes and shows what it does.
@@ -84,6 +84,9 @@ fn passmuster(arguments: &[OsString]) -> anyhow::Result<ExitCode> {
     }
     Err(cargo.arg("--").args(arguments).exec().into())
 }
+
+/// What passmuster has for `cargo xtask` beside the commands of its users.
+const UPKEEP: [&str; 2] = ["--features", "upkeep"];
 
 /// What of passmuster is built for a first look: neither plots nor what opens GPUs.
 const QUICK: [&str; 3] = ["--no-default-features", "--features", "cli,kernels"];

@@ -1,6 +1,10 @@
 //! The order of the crates, asked of cargo.
 
-use std::{path::Path, process::Command};
+use std::{
+    fs,
+    path::{Path, PathBuf},
+    process::Command,
+};
 
 use serde_json::Value;
 
@@ -92,6 +96,38 @@ fn the_smallest_command_comes_without_our_kernels() {
     for unwanted in ["passmuster-kernels", "passmuster-cuda", "passmuster-bench", "cudarc", "resvg", "maud"] {
         assert!(!packages.iter().any(|name| name == unwanted), "the command takes {unwanted}");
     }
+}
+
+/// If this fails, what users install has the commands by which this repository is kept.
+#[test]
+fn upkeep_is_no_default() {
+    for features in [&[][..], &["--no-default-features", "--features", "cli,kernels"], &["--features", "mpi"]] {
+        assert!(!has_upkeep(features), "{features:?}");
+    }
+    assert!(has_upkeep(&["--features", "upkeep"]), "cargo xtask has no upkeep");
+}
+
+/// Whether passmuster's command has its upkeep if it is built with these features.
+fn has_upkeep(features: &[&str]) -> bool {
+    let arguments = ["tree", "--package", "passmuster", "--edges", "normal", "--prefix", "none", "--format", "{p}|{f}"];
+    let tree = cargo(&[&arguments, features].concat());
+    let line = tree.lines().find(|line| line.starts_with("passmuster-cli ")).unwrap_or_else(|| panic!("{tree}"));
+    let (_, of_command) = line.rsplit_once('|').unwrap();
+    assert!(of_command.split(',').any(|feature| feature == "kernels"), "{line}");
+    of_command.split(',').any(|feature| feature == "upkeep")
+}
+
+/// If this fails, a command of users is built only with the upkeep of this repository, or goes by it.
+#[test]
+fn commands_of_users_do_not_reach_upkeep() {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../crates/cli/src");
+    let sources: Vec<_> = glob::glob(&folder.join("**/*.rs").display().to_string()).unwrap().map(Result::unwrap).collect();
+    let names = |path: &&PathBuf| {
+        let text = fs::read_to_string(path).unwrap();
+        text.contains("upkeep::") || text.contains("mod upkeep")
+    };
+    let outside = sources.iter().filter(|path| !path.starts_with(folder.join("upkeep"))).filter(names);
+    assert_eq!(outside.collect::<Vec<_>>(), [&folder.join("lib.rs")], "only the list of commands may name them");
 }
 
 /// If this fails, who judges a kernel compiles a test runner that nothing of theirs calls.

@@ -3,22 +3,21 @@
 //! In a checkout `cargo xtask` builds and starts the binary; `cargo xtask bundle` copies it to machines without Rust.
 
 // What is for commands that a feature brings is used by them alone.
-#![cfg_attr(not(feature = "bench"), allow(dead_code))]
+#![cfg_attr(not(feature = "upkeep"), allow(dead_code))]
 
 #[macro_use]
 mod print;
 
 #[cfg(feature = "bench")]
 mod bench;
-mod bundle;
 mod by_ranks;
+#[cfg(feature = "bench")]
+mod choose;
 mod compile;
 mod compiler;
 mod completions;
 mod conform;
 mod costs;
-#[cfg(feature = "bench")]
-mod docs;
 mod emulated;
 mod exit;
 mod foreign;
@@ -27,30 +26,23 @@ mod input;
 mod inspect;
 mod journal;
 mod judging;
-#[cfg(feature = "kernels")]
-mod kernels;
 mod launch;
-mod ledger;
-mod litmus;
 mod memory;
 mod modules;
 mod museum;
 mod mutants;
-mod orders;
 mod peers;
 mod progress;
 mod project;
-#[cfg(feature = "bench")]
-mod records;
 mod require;
 mod result_file;
 mod resume;
 mod reveal;
 mod soak;
 mod spread;
-#[cfg(feature = "bench")]
-mod tune;
 mod units;
+#[cfg(feature = "upkeep")]
+mod upkeep;
 mod worker;
 
 use std::{io::IsTerminal, process::ExitCode};
@@ -64,7 +56,7 @@ use xshell::Shell;
 ///
 /// `COMMAND --help` shows the options of a command, with examples.
 #[derive(Parser)]
-#[command(version, after_help = EXIT_STATUSES, after_long_help = format!("{EXAMPLES}\n\n{EXIT_STATUSES}"))]
+#[command(version, after_help = EXIT_STATUSES, after_long_help = format!("{EXAMPLES}\n\n{}{EXIT_STATUSES}", of_upkeep()))]
 struct CommandLine {
     #[command(subcommand)]
     command: Command,
@@ -79,17 +71,20 @@ Examples:
   cargo xtask choose all_reduce    which algorithm is picked at which size?
   cargo xtask mutants              are planted bugs caught?
   cargo xtask soak --minutes 10    random scripts
-  cargo xtask test                 what a change can affect (--all: everything)
-  cargo xtask kernels              compile kernels/**/*.cu after an edit
   cargo xtask compile mine.cu      compile a kernel of your own crate
-  cargo xtask docs                 write the generated parts of documents
-  cargo xtask records              list stale records
-  cargo xtask dist                 archives of a release
 
 A kernel of your own needs no Rust (docs/tutorial-foreign-kernel.md):
   cargo xtask inspect mine.ptx     what is in it, and can it run?
   cargo xtask peers --source NAME=DIR    from a checkout of another project
   cargo xtask validate --ptx mine.ptx --spec mine.toml";
+
+/// What help says of the upkeep of this repository, if it is there.
+fn of_upkeep() -> String {
+    #[cfg(feature = "upkeep")]
+    return format!("{}\n\n", upkeep::EXAMPLES);
+    #[cfg(not(feature = "upkeep"))]
+    String::new()
+}
 
 /// The one table of them; docs/reference/exit-statuses.md has it too.
 const EXIT_STATUSES: &str = "\
@@ -111,31 +106,25 @@ enum Command {
     Bench(Box<bench::Bench>),
     #[cfg(feature = "bench")]
     Report(bench::Report),
-    #[cfg(feature = "bench")]
-    Records(records::Records),
     RevealOrder(reveal::Reveal),
     #[cfg(feature = "bench")]
-    Tune(tune::Tune),
-    #[cfg(feature = "bench")]
-    Choose(tune::Choose),
+    Choose(choose::Choose),
     Inspect(inspect::Inspect),
     Mutants(mutants::Mutants),
     Soak(Box<soak::Soak>),
     Museum(museum::Museum),
     Peers(peers::Peers),
-    Ledger(ledger::Ledger),
-    #[cfg(feature = "kernels")]
-    Kernels(kernels::Kernels),
     Compile(compile::Compile),
-    #[cfg(feature = "bench")]
-    Docs(docs::Docs),
-    Bundle(bundle::Bundle),
     Completions(completions::Completions),
     #[command(hide = true)]
     Worker(worker::Worker),
     #[cfg(feature = "bench")]
     #[command(hide = true)]
     BenchWorker(bench::BenchWorker),
+    // The last, so that help lists them last.
+    #[cfg(feature = "upkeep")]
+    #[command(flatten)]
+    Upkeep(upkeep::Upkeep),
 }
 
 /// Exit status of a command that has a finding.
@@ -162,9 +151,11 @@ pub fn main(registry: Registry) -> ExitCode {
     let status = print::finish(match line {
         Ok(line) => {
             let opens_gpus = match &line.command {
-                Command::Worker(_) | Command::Ledger(_) => true,
+                Command::Worker(_) => true,
                 #[cfg(feature = "bench")]
                 Command::BenchWorker(command) => command.opens_gpus(),
+                #[cfg(feature = "upkeep")]
+                Command::Upkeep(command) => command.opens_gpus(),
                 Command::TestGpu(command) => command.opens_gpus(),
                 Command::Validate(command) => command.opens_gpus(),
                 _ => false,
@@ -189,7 +180,7 @@ pub fn main(registry: Registry) -> ExitCode {
 }
 
 /// The registry that has passmuster's kernels, for what is of this repository whichever registry the command has.
-#[cfg(feature = "kernels")]
+#[cfg(any(feature = "upkeep", all(test, feature = "kernels")))]
 fn built_in() -> Registry {
     passmuster_harness::registry(passmuster_kernels::catalogue())
 }
@@ -227,11 +218,7 @@ fn run(command: Command, registry: &Registry, sh: &Shell) -> anyhow::Result<Exit
         Command::Bench(command) => command.run(registry, sh),
         #[cfg(feature = "bench")]
         Command::Report(command) => command.run(),
-        #[cfg(feature = "bench")]
-        Command::Records(command) => command.run(registry, sh),
         Command::RevealOrder(command) => command.run(registry),
-        #[cfg(feature = "bench")]
-        Command::Tune(command) => command.run(registry),
         #[cfg(feature = "bench")]
         Command::Choose(command) => command.run(registry),
         Command::Inspect(command) => command.run(),
@@ -239,17 +226,13 @@ fn run(command: Command, registry: &Registry, sh: &Shell) -> anyhow::Result<Exit
         Command::Soak(command) => command.run(registry, sh),
         Command::Museum(command) => command.run(registry, sh),
         Command::Peers(command) => command.run(registry, sh),
-        Command::Ledger(command) => command.run(registry, sh),
         Command::Worker(command) => command.run(registry),
         #[cfg(feature = "bench")]
         Command::BenchWorker(command) => command.run(registry),
-        #[cfg(feature = "kernels")]
-        Command::Kernels(command) => command.run(sh),
         Command::Compile(command) => command.run(sh),
-        #[cfg(feature = "bench")]
-        Command::Docs(command) => command.run(sh),
-        Command::Bundle(command) => command.run(sh),
         Command::Completions(command) => command.run(CommandLine::command().name("passmuster")),
+        #[cfg(feature = "upkeep")]
+        Command::Upkeep(command) => command.run(registry, sh),
     }
 }
 
@@ -258,6 +241,22 @@ mod tests {
     use rstest::rstest;
 
     use super::*;
+
+    /// If this fails, a command for the developers of passmuster is among those of its users, or the other way round.
+    #[test]
+    fn upkeep_is_a_feature() {
+        let of_users = CommandLine::command();
+        let names: Vec<&str> = of_users.get_subcommands().map(clap::Command::get_name).collect();
+        for name in ["bundle", "docs", "kernels", "ledger", "records", "tune"] {
+            assert_eq!(names.contains(&name), cfg!(feature = "upkeep"), "{name}: {names:?}");
+        }
+        for name in ["compile", "inspect", "museum", "mutants", "peers", "reveal-order", "soak", "test-gpu", "validate"] {
+            assert!(names.contains(&name), "{name}: {names:?}");
+        }
+        for name in ["bench", "choose", "report"] {
+            assert_eq!(names.contains(&name), cfg!(feature = "bench"), "{name}: {names:?}");
+        }
+    }
 
     /// If this fails, a new kernel cannot be compiled, since its crate embeds PTX that is still empty; or a command goes on without the algorithms.
     #[rstest]

@@ -2,7 +2,11 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+#[cfg(feature = "bench")]
+use passmuster_bench::{Contender, Timing};
 use passmuster_harness::conformance::{Case, Verdict, mutants, report::provenance};
+#[cfg(feature = "bench")]
+use passmuster_plan::modules::FOREIGN;
 use passmuster_plan::{
     algorithms::{Registry, Target},
     library::Library,
@@ -14,6 +18,22 @@ pub(crate) const SHARED_PADS: &str = "sync_two_groups_on_one_pad";
 /// The kernels that verdicts rest on, with their hashes, for their record.
 pub(crate) fn modules_of(registry: &Registry, library: &Library, verdicts: &[Verdict]) -> BTreeMap<String, String> {
     library.hashes(&verdicts.iter().filter_map(|verdict| of_verdict(registry, verdict)).flatten().collect())
+}
+
+/// The kernels that timings rest on, with their hashes, for their record.
+#[cfg(feature = "bench")]
+pub(crate) fn modules_of_timings(registry: &Registry, timings: &[Timing]) -> BTreeMap<String, String> {
+    registry.library().hashes(&timings.iter().filter_map(|timing| of_timing(registry, timing)).flatten().collect())
+}
+
+/// The kernels that a timing rests on. None if there is no such contender any more.
+#[cfg(feature = "bench")]
+pub(crate) fn of_timing(registry: &Registry, timing: &Timing) -> Option<BTreeSet<String>> {
+    // Kernels from elsewhere are none of ours: the notes of a record have their hashes.
+    if timing.microseconds.is_none() && timing.eager.is_none() || timing.contender.starts_with(FOREIGN) {
+        return Some(BTreeSet::new());
+    }
+    Some(Contender::find(registry, &timing.workload, &timing.contender).ok()?.modules(&timing.workload))
 }
 
 /// The modules that were mutated, with the hashes of what they are unchanged, for their record.

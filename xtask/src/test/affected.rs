@@ -206,6 +206,7 @@ const RULES: &[Rule] = &[
             target("passmuster-bench", "records"),
             target("passmuster", "bench"),
             target("passmuster", "records"),
+            target("passmuster", "upkeep"),
             target("passmuster-cli", LIB),
             target("xtask", "documents"),
         ],
@@ -346,8 +347,8 @@ const RULES: &[Rule] = &[
     Rule { paths: &["crates/bench/**"], runs: &[Run::Dependents("passmuster-bench")], leaves: "", why: "a crate, and what depends on it" },
     Rule {
         paths: &[
-            "crates/cli/src/kernels.rs",
-            "crates/cli/src/kernels/**",
+            "crates/cli/src/upkeep/kernels.rs",
+            "crates/cli/src/upkeep/kernels/**",
             "crates/cli/src/compiler/**",
             "crates/cli/src/compile.rs",
             "crates/cli/cuda-requirements.txt",

@@ -13,6 +13,9 @@ pub(super) const BROWSER: &str = "PASSMUSTER_BROWSER";
 /// Names under which a headless Chromium is installed.
 const BROWSERS: [&str; 4] = ["chromium-headless-shell", "chromium", "chromium-browser", "google-chrome"];
 
+/// The features that tests are built with where there is an MPI.
+const WITH_MPI: [&str; 2] = ["--features", "passmuster/upkeep,passmuster/mpi"];
+
 /// What a machine has.
 #[derive(Debug, Default)]
 pub(super) struct Components {
@@ -66,8 +69,13 @@ impl Components {
         found
     }
 
-    /// cargo's arguments for the features that this machine can build.
+    /// cargo's arguments for the features that tests are built with, of those that this machine can build.
     pub(super) fn features(&self) -> &'static [&'static str] {
+        if self.mpi { &WITH_MPI } else { &["--features", "passmuster/upkeep"] }
+    }
+
+    /// The same for the command that users install, which has no upkeep.
+    pub(super) fn features_of_users(&self) -> &'static [&'static str] {
         if self.mpi { &["--features", "passmuster/mpi"] } else { &[] }
     }
 }
@@ -82,7 +90,7 @@ fn mpi(sh: &Shell, target: &Path, has_mpicc: bool, has_mpirun: bool) -> Result<(
     }
     forget_other(sh, target)?;
     // All packages, so that cargo chooses the same features of what they depend on as for the tests.
-    let build = cmd!(sh, "cargo test --workspace --features passmuster/mpi --test mpi --no-run");
+    let build = cmd!(sh, "cargo test --workspace {WITH_MPI...} --test mpi --no-run");
     let output = outcome(&mut Command::from(build.quiet()))?;
     if output.status.success() { Ok(()) } else { why_not(&String::from_utf8_lossy(&output.stderr)).map_or(Ok(()), Err) }
 }

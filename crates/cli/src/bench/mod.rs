@@ -23,7 +23,9 @@ use self::{
     fsdp::FsdpSteps,
     products::{AllGatherMatmul, MatmulReduceScatter, Overlap},
 };
-pub(crate) use self::{report::Report, turns::take, worker::BenchWorker, workers::Workers};
+pub(crate) use self::{report::Report, worker::BenchWorker};
+#[cfg(feature = "upkeep")]
+pub(crate) use self::{turns::take, workers::Workers};
 
 /// Time kernels beside NCCL and PyTorch.
 ///

@@ -28,8 +28,9 @@ use crate::{
     foreign::{ForeignArgs, Known},
     gpus::Gpus,
     journal::{self, EVERY, Journal},
+    modules,
     progress::progress_bar,
-    project, records,
+    project,
     require::Require,
     result_file::{ResultFile, all_of},
     worker::MachineKind,
@@ -200,7 +201,7 @@ impl Session {
 fn record(registry: &Registry, machine: MachineInfo, source: Source, notes: Vec<String>, timings: Vec<Timing>) -> Record<Timing> {
     let counts = Counts::of(timings.iter().map(|timing| timing.status));
     let mut record = Record { notes, ..Record::new("bench", machine, source, counts, timings) };
-    record.source.modules = records::modules_of_timings(registry, &record.cases);
+    record.source.modules = modules::modules_of_timings(registry, &record.cases);
     record
 }
 

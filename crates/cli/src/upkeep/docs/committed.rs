@@ -16,7 +16,7 @@ use passmuster_plan::algorithms::Registry;
 use serde::{Deserialize, de::DeserializeOwned};
 use serde_json::Value;
 
-use crate::records::FOLDER;
+use crate::upkeep::records::FOLDER;
 
 /// The committed records, each read once. It knows which were asked for.
 pub(super) struct Committed {

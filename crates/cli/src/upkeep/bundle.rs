@@ -75,9 +75,12 @@ impl Bundle {
 /// Builds the binary that knows its commit, and returns its path.
 fn build(sh: &Shell) -> anyhow::Result<PathBuf> {
     let (commit, dirty) = project::commit(sh).unwrap_or_else(|_| ("unknown".into(), true));
-    let command = cmd!(sh, "cargo build --profile dist --package passmuster --bin passmuster --message-format json-render-diagnostics")
-        .env("PASSMUSTER_COMMIT", commit)
-        .env("PASSMUSTER_DIRTY", dirty.to_string());
+    let command = cmd!(
+        sh,
+        "cargo build --profile dist --package passmuster --bin passmuster --features upkeep --message-format json-render-diagnostics"
+    )
+    .env("PASSMUSTER_COMMIT", commit)
+    .env("PASSMUSTER_DIRTY", dirty.to_string());
     println!("$ {command}");
     let output = std::process::Command::from(command.quiet()).stdin(Stdio::null()).stderr(Stdio::inherit()).output()?;
     if !output.status.success() {

@@ -25,9 +25,8 @@ use passmuster_plan::{
 };
 use xshell::Shell;
 
-use crate::{
-    CANNOT_RUN, FINDING, USAGE, gpus::Gpus, litmus, orders, progress::progress_bar, project, result_file::ResultFile, worker::MachineKind,
-};
+use super::{litmus, orders};
+use crate::{CANNOT_RUN, FINDING, USAGE, gpus::Gpus, progress::progress_bar, project, result_file::ResultFile, worker::MachineKind};
 
 /// Compare the emulator's arithmetic with a GPU's, bit for bit.
 ///

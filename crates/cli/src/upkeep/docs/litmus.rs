@@ -8,7 +8,7 @@ use passmuster_harness::{
 };
 
 use super::committed::Committed;
-use crate::litmus::{FOLDER, tests};
+use crate::upkeep::litmus::{FOLDER, tests};
 
 /// The record of a GPU.
 const RECORD: &str = "litmus";

@@ -8,7 +8,7 @@ use std::{
 };
 
 use anyhow::{Context, bail};
-use passmuster_bench::{Contender, Timing};
+use passmuster_bench::Timing;
 use passmuster_harness::{
     conformance::{
         List, Status,
@@ -31,7 +31,7 @@ use xshell::Shell;
 
 use crate::{
     FINDING, input,
-    modules::{SHARED_PADS, of_mutant, of_verdict},
+    modules::{SHARED_PADS, of_mutant, of_timing, of_verdict},
     museum, project, require,
 };
 
@@ -43,11 +43,12 @@ use crate::{
 #[derive(clap::Args)]
 #[command(after_long_help = "\
 Examples:
-  cargo xtask records                      which records are fresh, stale, unknown, and what quotes them
-  cargo xtask records --check              exit 1 if a document quotes a stale record and does not say so,
-                                           or if a record of the emulator is stale
-  cargo xtask records --mark               has the documents say so, and no longer where a record is fresh again
-  cargo xtask records --manifests          writes fixtures/manifests/ from the lists
+  cargo xtask records              which records are fresh, stale, unknown
+  cargo xtask records --check      exit 1 if a document quotes a stale record
+                                   and does not say so, or if a record of the
+                                   emulator is stale
+  cargo xtask records --mark       has the documents say what is stale
+  cargo xtask records --manifests  writes fixtures/manifests/ from the lists
   cargo xtask records --require fixtures/manifests/gpus2-merge.toml merge.json
   cargo xtask records --same threads.json processes.json    the same bits?")]
 pub(crate) struct Records {
@@ -141,20 +142,6 @@ impl Records {
         }
         Ok(if self.check && !found.complaints.is_empty() { ExitCode::from(FINDING) } else { ExitCode::SUCCESS })
     }
-}
-
-/// The kernels that timings rest on, with their hashes, for their record.
-pub(crate) fn modules_of_timings(registry: &Registry, timings: &[Timing]) -> BTreeMap<String, String> {
-    registry.library().hashes(&timings.iter().filter_map(|timing| of_timing(registry, timing)).flatten().collect())
-}
-
-/// None where there is no such contender any more.
-fn of_timing(registry: &Registry, timing: &Timing) -> Option<BTreeSet<String>> {
-    // Kernels from elsewhere are none of ours: the notes of a record have their hashes.
-    if timing.microseconds.is_none() && timing.eager.is_none() || timing.contender.starts_with(FOREIGN) {
-        return Some(BTreeSet::new());
-    }
-    Some(Contender::find(registry, &timing.workload, &timing.contender).ok()?.modules(&timing.workload))
 }
 
 fn committed(root: &Path) -> anyhow::Result<Vec<PathBuf>> {

@@ -16,7 +16,8 @@ use passmuster_plan::{
 };
 use xshell::Shell;
 
-use crate::{FINDING, gpus::Gpus, ledger, progress::progress_bar, project, result_file::ResultFile, worker::MachineKind};
+use super::ledger;
+use crate::{FINDING, gpus::Gpus, progress::progress_bar, project, result_file::ResultFile, worker::MachineKind};
 
 /// Where they are.
 pub(crate) const FOLDER: &str = "crates/emulator/litmus";

@@ -1,4 +1,4 @@
-//! `tune`: measures which algorithm is the fastest at which size, and writes the table that `auto` goes by. `choose` prints what it says.
+//! `tune`: measures which algorithm is the fastest at which size, and writes the table that `auto` goes by.
 
 use std::{
     collections::BTreeSet,
@@ -12,7 +12,6 @@ use anyhow::{Context, bail, ensure};
 use passmuster_bench::{CollectiveWorkload, Contender, Method, Timing, Workload};
 use passmuster_harness::conformance::report::{table, today};
 use passmuster_kernels::{
-    Auto,
     auto::sample_call,
     tuning::{Row, Tuning, steps},
 };
@@ -66,23 +65,6 @@ pub(crate) struct Tune {
     warm: bool,
     #[command(flatten)]
     gpus: Gpus,
-}
-
-/// Print which algorithm `auto` picks, and the measurement behind it.
-#[derive(clap::Args)]
-#[command(after_long_help = "\
-Examples:
-  cargo xtask choose all_gather
-  cargo xtask choose all_reduce --worlds 8 --bytes 64K")]
-pub(crate) struct Choose {
-    /// The collective.
-    collective: Collective,
-    /// World sizes. The default is all that were measured.
-    #[arg(long, alias = "world", value_delimiter = ',')]
-    worlds: Vec<u32>,
-    /// Sizes in bytes of the larger of a rank's input and output. The default is every size at which the choice changes.
-    #[arg(long, value_parser = units::size)]
-    bytes: Option<u64>,
 }
 
 impl Tune {
@@ -221,27 +203,6 @@ fn print_times(collective: Collective, world: u32, sizes: &[u64], times: &[(Stri
         |(at, bytes): (usize, &u64)| std::iter::once(bytes.to_string()).chain(times.iter().map(|(_, times)| cell(times[at]))).collect();
     let rows: Vec<Vec<String>> = sizes.iter().enumerate().map(row).collect();
     println!("{}", table::aligned(&header, 0, &rows));
-}
-
-impl Choose {
-    pub(crate) fn run(self, registry: &Registry) -> anyhow::Result<ExitCode> {
-        let measured = Auto::table().rows.iter().filter(|row| row.collective == self.collective);
-        let worlds: Vec<u32> = if self.worlds.is_empty() { measured.map(|row| row.world).collect() } else { self.worlds };
-        ensure!(!worlds.is_empty(), "{} is in no tuning table", self.collective);
-        let auto = Auto::new(self.collective, registry.algorithms().to_vec());
-        let mut rows = Vec::new();
-        for world in worlds {
-            let row = Auto::table().row(self.collective, world).context("no row for this collective")?;
-            let of_steps = || row.steps.iter().map(|step| step.up_to.unwrap_or(1 << 30)).collect();
-            for bytes in self.bytes.map_or_else(of_steps, |bytes| vec![bytes]) {
-                let call = sample_call(self.collective, world, bytes).map_err(anyhow::Error::msg)?;
-                let choice = auto.choose(&call).map_err(anyhow::Error::msg)?;
-                rows.push(vec![world.to_string(), choice.algorithm.name().to_owned(), choice.reason]);
-            }
-        }
-        println!("{}", table::aligned(&["w", "algorithm", "reason"], 3, &rows));
-        Ok(ExitCode::SUCCESS)
-    }
 }
 
 #[cfg(test)]

@@ -106,7 +106,7 @@ mod tests {
     use std::{fs, path::Path};
 
     use super::*;
-    use crate::records::FOLDER;
+    use crate::upkeep::records::FOLDER;
 
     fn written(name: &str, verdicts: [&str; 4]) -> (Committed, std::path::PathBuf) {
         let root = std::env::temp_dir().join(format!("passmuster-judge-{name}-{}", std::process::id()));

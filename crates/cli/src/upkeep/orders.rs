@@ -13,7 +13,8 @@ use passmuster_harness::{
 use passmuster_plan::{algorithms::Registry, machine::MachineError};
 use xshell::Shell;
 
-use crate::{FINDING, INCONCLUSIVE, gpus::Gpus, ledger, progress::progress_bar, project, result_file::ResultFile, worker::MachineKind};
+use super::ledger;
+use crate::{FINDING, INCONCLUSIVE, gpus::Gpus, progress::progress_bar, project, result_file::ResultFile, worker::MachineKind};
 
 /// The time that one row may take on a machine.
 const DEADLINE: Duration = Duration::from_secs(120);
