@@ -57,7 +57,7 @@ impl Hierarchical {
             Collective::AllGather => &[Collective::AllGather],
             Collective::ReduceScatter => &[Collective::ReduceScatter],
             Collective::AllToAll => &[Collective::AllToAll],
-            Collective::Broadcast | Collective::Reduce => &[],
+            _ => &[],
         }
     }
 
@@ -126,7 +126,7 @@ impl Hierarchical {
                 steps.push(across(count * u64::from(of_node), sorted, output));
                 steps
             }
-            Collective::Broadcast | Collective::Reduce => unreachable!("it does four collectives"),
+            _ => unreachable!("it does four collectives"),
         })
     }
 

@@ -1,6 +1,9 @@
 //! What the instructions of one family do, as their opcodes and modifiers say.
 
-use super::types::modifiers;
+use super::types::{
+    Type::{self, *},
+    modifiers,
+};
 
 modifiers! {
     /// Integer operations of two operands.
@@ -72,6 +75,17 @@ modifiers! {
     }
 }
 
+impl UnaryOp {
+    /// The types of the function; `neg` and `abs` are instructions of their own, with other types.
+    pub(super) fn types(self) -> &'static [Type] {
+        match self {
+            UnaryOp::Reciprocal | UnaryOp::SquareRoot | UnaryOp::ReciprocalSquareRoot => &[F32, F64],
+            UnaryOp::Exponential | UnaryOp::HyperbolicTangent => &[F32, F16, F16x2, Bf16, Bf16x2],
+            UnaryOp::Negate | UnaryOp::Absolute | UnaryOp::Logarithm | UnaryOp::Sine | UnaryOp::Cosine => &[F32],
+        }
+    }
+}
+
 modifiers! {
     /// Functions of the bits of one operand.
     BitOp {
@@ -85,6 +99,18 @@ modifiers! {
         PopulationCount = "popc",
         /// Number of leading zeros; 32 bits.
         CountLeadingZeros = "clz",
+    }
+}
+
+impl BitOp {
+    /// The types of the operand, and the type of the result if it is another.
+    pub(super) fn types(self) -> (&'static [Type], Option<Type>) {
+        match self {
+            BitOp::Not => (&[Pred, B16, B32, B64], None),
+            BitOp::LogicalNot => (&[B16, B32, B64], None),
+            BitOp::Reverse => (&[B32, B64], None),
+            BitOp::PopulationCount | BitOp::CountLeadingZeros => (&[B32, B64], Some(U32)),
+        }
     }
 }
 

@@ -201,18 +201,9 @@ impl Name {
     }
 }
 
-fn product_sum(op: IntegerOp) -> &'static str {
-    match op {
-        IntegerOp::MultiplyHigh => "mad.hi",
-        IntegerOp::MultiplyWide => "mad.wide",
-        IntegerOp::MultiplyLow
-        | IntegerOp::Add
-        | IntegerOp::Subtract
-        | IntegerOp::Divide
-        | IntegerOp::Remainder
-        | IntegerOp::Minimum
-        | IntegerOp::Maximum => "mad.lo",
-    }
+/// `mad.hi` of `mul.hi`.
+fn product_sum(op: IntegerOp) -> String {
+    op.to_string().replacen("mul", "mad", 1)
 }
 
 fn written(precision: Precision) -> String {

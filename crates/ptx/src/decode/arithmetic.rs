@@ -176,14 +176,9 @@ pub(super) fn sign(f: &mut Form<'_, '_>, op: UnaryOp) -> Result<Instruction, Ptx
     Ok(Instruction::FloatUnary { op, ty, precision, ftz, destination: f.destination(ty)?, a: f.source(ty)? })
 }
 
-/// rcp, sqrt, rsqrt, ex2, lg2, sin, cos, tanh.
+/// rcp, sqrt and their like.
 pub(super) fn function(f: &mut Form<'_, '_>, op: UnaryOp) -> Result<Instruction, PtxError> {
-    let types: &[Type] = match op {
-        UnaryOp::Reciprocal | UnaryOp::SquareRoot | UnaryOp::ReciprocalSquareRoot => &[F32, F64],
-        UnaryOp::Exponential | UnaryOp::HyperbolicTangent => &[F32, F16, F16x2, Bf16, Bf16x2],
-        UnaryOp::Negate | UnaryOp::Absolute | UnaryOp::Logarithm | UnaryOp::Sine | UnaryOp::Cosine => &[F32],
-    };
-    let ty = f.ty(types)?;
+    let ty = f.ty(op.types())?;
     // Of bf16, ex2 must say that it flushes; of f64, the approximations must.
     let ftz = f.take("ftz");
     let rounded = matches!(op, UnaryOp::Reciprocal | UnaryOp::SquareRoot);
@@ -241,14 +236,9 @@ pub(super) fn lop3(f: &mut Form<'_, '_>) -> Result<Instruction, PtxError> {
     Ok(Instruction::LogicTable { table, destination, predicate, a, b, c })
 }
 
-/// not, cnot, brev, popc, clz.
+/// not, popc and their like.
 pub(super) fn bits(f: &mut Form<'_, '_>, op: BitOp) -> Result<Instruction, PtxError> {
-    let (types, to): (&[Type], _) = match op {
-        BitOp::Not => (&[Pred, B16, B32, B64], None),
-        BitOp::LogicalNot => (&[B16, B32, B64], None),
-        BitOp::Reverse => (&[B32, B64], None),
-        BitOp::PopulationCount | BitOp::CountLeadingZeros => (&[B32, B64], Some(U32)),
-    };
+    let (types, to) = op.types();
     let ty = f.ty(types)?;
     Ok(Instruction::Bits { op, ty, destination: f.destination(to.unwrap_or(ty))?, a: f.source(ty)? })
 }

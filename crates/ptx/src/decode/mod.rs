@@ -401,20 +401,12 @@ fn instruction(f: &mut Form<'_, '_>) -> Result<Instruction, PtxError> {
         "fma" => arithmetic::fma_of_any(f),
         "neg" => arithmetic::sign(f, UnaryOp::Negate),
         "abs" => arithmetic::sign(f, UnaryOp::Absolute),
-        op @ ("rcp" | "sqrt" | "rsqrt" | "ex2" | "lg2" | "sin" | "cos" | "tanh") => {
-            let op = UnaryOp::ALL.iter().find(|(text, _)| *text == op).map(|&(_, op)| op).ok_or_else(|| f.unknown())?;
-            arithmetic::function(f, op)
-        }
         "copysign" => arithmetic::copysign(f),
         "testp" => arithmetic::testp(f),
         "and" => arithmetic::logic(f, BooleanOp::And),
         "or" => arithmetic::logic(f, BooleanOp::Or),
         "xor" => arithmetic::logic(f, BooleanOp::Xor),
         "lop3" => arithmetic::lop3(f),
-        op @ ("not" | "cnot" | "brev" | "popc" | "clz") => {
-            let op = BitOp::ALL.iter().find(|(text, _)| *text == op).map(|&(_, op)| op).ok_or_else(|| f.unknown())?;
-            arithmetic::bits(f, op)
-        }
         "bfind" => arithmetic::bfind(f),
         "shl" => arithmetic::shift(f, true),
         "shr" => arithmetic::shift(f, false),
@@ -462,6 +454,15 @@ fn instruction(f: &mut Form<'_, '_>) -> Result<Instruction, PtxError> {
         "setmaxnreg" => asynchronous::setmaxnreg(f),
         "tensormap" => tensor::tensormap(f),
         "createpolicy" => asynchronous::createpolicy(f),
-        _ => Err(f.unknown()),
+        opcode => match (named(UnaryOp::ALL, opcode), named(BitOp::ALL, opcode)) {
+            (Some(op), _) => arithmetic::function(f, op),
+            (None, Some(op)) => arithmetic::bits(f, op),
+            (None, None) => Err(f.unknown()),
+        },
     }
+}
+
+/// The operation that an opcode is the name of.
+fn named<T: Copy>(all: &[(&str, T)], opcode: &str) -> Option<T> {
+    all.iter().find(|(text, _)| *text == opcode).map(|&(_, op)| op)
 }
