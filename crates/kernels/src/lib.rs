@@ -112,6 +112,11 @@ fn own(collective: Collective) -> Vec<Arc<dyn Algorithm>> {
     }
 }
 
+/// The module of an algorithm, unless another algorithm brings it: a module has the name of the one that does.
+fn brought(module: &'static Module, collective: Collective, name: &str) -> Vec<&'static Module> {
+    if module.name == format!("{collective}/{name}") { vec![module] } else { Vec::new() }
+}
+
 /// Algorithms of ours as they do not ship, for what they are timed beside: without dependent launches.
 pub fn bench_only() -> Vec<Arc<dyn Algorithm>> {
     vec![

@@ -17,8 +17,6 @@ pub struct Multimem {
     collective: Collective,
     name: &'static str,
     module: &'static Module,
-    /// Whether the module is another algorithm's.
-    borrows: bool,
     switch: Switch,
 }
 
@@ -36,12 +34,12 @@ pub(super) enum Switch {
 impl Multimem {
     /// With a kernel of its own.
     pub(super) const fn new(collective: Collective, name: &'static str, module: &'static Module, switch: Switch) -> Multimem {
-        Multimem { collective, name, module, borrows: false, switch }
+        Multimem { collective, name, module, switch }
     }
 
     /// Another algorithm with the kernel of this one.
     pub(super) const fn reused_for(self, collective: Collective, name: &'static str) -> Multimem {
-        Multimem { collective, name, borrows: true, ..self }
+        Multimem { collective, name, ..self }
     }
 
     /// Whether results in place would overwrite what peers still read: they read a copy instead. Of a slice or slot, the rank that stores it is the only
@@ -61,7 +59,7 @@ impl Algorithm for Multimem {
     }
 
     fn modules(&self) -> Vec<&'static Module> {
-        if self.borrows { Vec::new() } else { vec![self.module] }
+        crate::brought(self.module, self.collective, self.name)
     }
 
     fn contract(&self, call: &Call) -> Contract {

@@ -16,19 +16,17 @@ pub struct Pull {
     collective: Collective,
     name: &'static str,
     module: &'static Module,
-    /// Whether the module is another algorithm's.
-    borrows: bool,
 }
 
 impl Pull {
     /// With a kernel of its own.
     pub(super) const fn new(collective: Collective, name: &'static str, module: &'static Module) -> Pull {
-        Pull { collective, name, module, borrows: false }
+        Pull { collective, name, module }
     }
 
     /// Another algorithm with the kernel of this one.
     pub(super) const fn reused_for(self, collective: Collective, name: &'static str) -> Pull {
-        Pull { collective, name, module: self.module, borrows: true }
+        Pull { collective, name, module: self.module }
     }
 
     /// What a rank launches to pull from the peers' `input`.
@@ -67,7 +65,7 @@ impl Algorithm for Pull {
     }
 
     fn modules(&self) -> Vec<&'static Module> {
-        if self.borrows { Vec::new() } else { vec![self.module] }
+        crate::brought(self.module, self.collective, self.name)
     }
 
     fn contract(&self, call: &Call) -> Contract {
