@@ -300,7 +300,7 @@ impl ForeignArgs {
                 }
                 (Err(error), MachineKind::Emulator) => bail!("{}:{error}", ptx.display()),
                 // The driver may know what the emulator does not, and checks arguments itself.
-                (Err(_), MachineKind::Cuda) => library.check(&launch),
+                (Err(_), MachineKind::Cuda) => library.check(&launch).map_err(String::from),
             };
             let argument = module.as_ref().ok().and_then(|module| emulator::misfit(module, &launch));
             let meant = module.as_ref().ok().filter(|module| module.entry(&launch.entry).is_none()).map(|module| {

@@ -187,12 +187,12 @@ fn a_product_with_an_operand_of_another_size_is_refused(#[case] name: &str, #[ca
     let region = |of: &str, elements: u64| Region::new(of, 0, if of == name { bytes } else { 2 * elements });
     let operands = Operands { a: region("a", product.a()), b: region("b", product.b()), c: region("c", product.c(1)) };
     let call = MatmulCall { product, operands, workspace: Region::new("space", 0, 64), sms: None };
-    assert_eq!(call.check(), Err(why.to_owned()));
+    assert_eq!(call.check().map_err(String::from), Err(why.to_owned()));
     let c = Region::new("c", 8, 2 * product.c(1));
     let misaligned = MatmulCall { operands: Operands { a: region("", product.a()), b: region("", product.b()), c }, ..call.clone() };
-    assert_eq!(misaligned.check(), Err("c c[8..56] starts at byte 8, products need a multiple of 16".to_owned()));
+    assert_eq!(misaligned.check().map_err(String::from), Err("c c[8..56] starts at byte 8, products need a multiple of 16".to_owned()));
     let other = MatmulCall { product: Product { dtype: DType::F32, ..product }, ..call };
-    assert_eq!(other.check(), Err("dtype f32: products have bf16 and f16".to_owned()));
+    assert_eq!(other.check().map_err(String::from), Err("dtype f32: products have bf16 and f16".to_owned()));
 }
 
 /// The ways whose ranks meet by their streams, with stand-ins for kernels: one that pulls meets its peers itself.

@@ -1,6 +1,6 @@
 //! GPUs by their models: what plans, the emulator and timings go by where no device says it.
 
-use crate::words::expected;
+use crate::words::UnknownName;
 
 /// A model of GPU. Multiprocessors and shared memory: NVIDIA's white papers of each, and the CUDA programming guide's table of compute capabilities.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -19,6 +19,45 @@ pub struct DeviceModel {
     pub shared_per_sm: u32,
     /// Bytes of shared memory that a block may have, static and dynamic.
     pub shared_per_block: u32,
+}
+
+/// Why a device does not run a PTX.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum TargetError {
+    /// Its target is no architecture.
+    #[error("{target} is no target of a device")]
+    Unknown {
+        /// What `.target` says.
+        target: String,
+    },
+    /// No model has the architecture.
+    #[error(
+        "it is for {target}, of which no device is modelled: there are {}",
+        DeviceModel::ALL.map(|model| format!("{} (sm_{})", model.name, model.architecture())).join(", ")
+    )]
+    NotModelled {
+        /// What `.target` says.
+        target: String,
+    },
+    /// Other models run it.
+    #[error("it is for {target}, and {device} is sm_{architecture}: {} would run it", others.join(" or "))]
+    Another {
+        /// What `.target` says.
+        target: String,
+        /// The model that was asked.
+        device: &'static str,
+        /// Its architecture: 90 for compute capability 9.0.
+        architecture: u32,
+        /// Those that run it.
+        others: Vec<&'static str>,
+    },
+}
+
+impl From<TargetError> for String {
+    fn from(error: TargetError) -> String {
+        error.to_string()
+    }
 }
 
 impl DeviceModel {
@@ -57,29 +96,25 @@ impl DeviceModel {
     ///
     /// # Errors
     /// Names those that are known.
-    pub fn find(name: &str) -> Result<DeviceModel, String> {
-        DeviceModel::ALL.into_iter().find(|model| model.name == name).ok_or_else(|| {
-            let names = DeviceModel::ALL.map(|model| model.name);
-            format!("unknown device `{name}`: {}", expected(name, &names))
-        })
+    pub fn find(name: &str) -> Result<DeviceModel, UnknownName> {
+        let found = DeviceModel::ALL.into_iter().find(|model| model.name == name);
+        found.ok_or_else(|| UnknownName::new("device", name, DeviceModel::ALL.map(|model| model.name)))
     }
 
     /// Whether it runs PTX that is for a target, as `.target` names it: `sm_90`, and later devices too; `sm_90a`, and no other device.
     ///
     /// # Errors
     /// Says for what the PTX is, and which models run it.
-    pub fn takes(&self, target: &str) -> Result<(), String> {
-        let own = self.architecture();
-        let Some((is_for, only)) = architecture(target) else { return Err(format!("{target} is no target of a device")) };
+    pub fn takes(&self, target: &str) -> Result<(), TargetError> {
+        let Some((is_for, only)) = architecture(target) else { return Err(TargetError::Unknown { target: target.to_owned() }) };
         if self.runs(is_for, only) {
             return Ok(());
         }
-        let others: Vec<&str> = DeviceModel::ALL.iter().filter(|other| other.runs(is_for, only)).map(|other| other.name).collect();
+        let others: Vec<&'static str> = DeviceModel::ALL.iter().filter(|other| other.runs(is_for, only)).map(|other| other.name).collect();
         if others.is_empty() {
-            let known = DeviceModel::ALL.map(|model| format!("{} (sm_{})", model.name, model.architecture())).join(", ");
-            return Err(format!("it is for {target}, of which no device is modelled: there are {known}"));
+            return Err(TargetError::NotModelled { target: target.to_owned() });
         }
-        Err(format!("it is for {target}, and {} is sm_{own}: {} would run it", self.name, others.join(" or ")))
+        Err(TargetError::Another { target: target.to_owned(), device: self.name, architecture: self.architecture(), others })
     }
 
     /// 90 for compute capability 9.0.
@@ -231,14 +266,14 @@ mod tests {
     #[case(DeviceModel::H200, "sm_999999999999", Err("sm_999999999999 is no target of a device"))]
     #[case(DeviceModel::H200, "compute_90", Err("compute_90 is no target of a device"))]
     fn ptx_is_for_its_target_and_later(#[case] model: DeviceModel, #[case] target: &str, #[case] expected: Result<(), &str>) {
-        assert_eq!(model.takes(target), expected.map_err(str::to_owned));
+        assert_eq!(model.takes(target).map_err(String::from), expected.map_err(str::to_owned));
     }
 
     #[test]
     fn models_are_found_by_name() {
         assert_eq!(DeviceModel::find("h200"), Ok(DeviceModel::H200));
         assert_eq!(
-            DeviceModel::find("h20").unwrap_err(),
+            DeviceModel::find("h20").unwrap_err().to_string(),
             "unknown device `h20`: did you mean `h200`? expected one of a100, h100, h200, b200"
         );
     }

@@ -11,7 +11,7 @@ use xxhash_rust::xxh3::Xxh3Default;
 use crate::{
     modules::{FOREIGN, Module, code_hash, entries, name_without_stalls, with_stalls},
     plan::Launch,
-    words::expected,
+    words::UnknownName,
 };
 
 /// The PTX that launches refer to: that of modules, of which some may be replaced, as by a mutant, and others added.
@@ -41,6 +41,31 @@ struct Replaced {
     entries: HashSet<String>,
 }
 
+/// Why a library does not have a kernel.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum LibraryError {
+    /// There is no such module.
+    #[error(transparent)]
+    Unknown(#[from] UnknownName),
+    /// The module has no such entry.
+    #[error("kernel `{entry}` is not in the PTX of `{module}`, which has {}", known.join(", "))]
+    NoEntry {
+        /// The module.
+        module: String,
+        /// The entry.
+        entry: String,
+        /// Those that it has.
+        known: Vec<String>,
+    },
+}
+
+impl From<LibraryError> for String {
+    fn from(error: LibraryError) -> String {
+        error.to_string()
+    }
+}
+
 impl Library {
     /// Of modules whose names differ.
     pub fn new(modules: Vec<&'static Module>) -> Library {
@@ -60,7 +85,7 @@ impl Library {
     ///
     /// # Errors
     /// Names the modules there are.
-    pub fn ptx(&self, module: &str) -> Result<&str, String> {
+    pub fn ptx(&self, module: &str) -> Result<&str, UnknownName> {
         let name = self.without_stalls(module);
         let (ptx, stalled): (&str, _) = match self.replaced(name) {
             Some(replaced) => (&replaced.ptx, &replaced.stalled),
@@ -81,7 +106,7 @@ impl Library {
     ///
     /// # Errors
     /// Names the module and the entries it has.
-    pub fn check(&self, launch: &Launch) -> Result<(), String> {
+    pub fn check(&self, launch: &Launch) -> Result<(), LibraryError> {
         let Launch { module, entry, .. } = launch;
         let name = self.without_stalls(module);
         let is_there = match self.replaced(name) {
@@ -95,8 +120,8 @@ impl Library {
         if is_there {
             return Ok(());
         }
-        let known: Vec<&str> = entries(self.ptx(module)?).collect();
-        Err(format!("kernel `{entry}` is not in the PTX of `{module}`, which has {}", known.join(", ")))
+        let known = entries(self.ptx(module)?).map(str::to_owned).collect();
+        Err(LibraryError::NoEntry { module: module.clone(), entry: entry.clone(), known })
     }
 
     /// What records say of these kernels: name and [hash](code_hash) of each. What this library does not have is left out.
@@ -117,12 +142,10 @@ impl Library {
     }
 
     /// An embedded module's number, and its PTX.
-    fn embedded(&self, module: &str) -> Result<(usize, &'static str), String> {
+    fn embedded(&self, module: &str) -> Result<(usize, &'static str), UnknownName> {
         let modules = &self.embedded.modules;
-        let index = modules.iter().position(|m| m.name == module).ok_or_else(|| {
-            let names: Vec<&str> = modules.iter().map(|m| m.name).collect();
-            format!("unknown kernel module `{module}`: {}", expected(module, &names))
-        })?;
+        let index = modules.iter().position(|m| m.name == module);
+        let index = index.ok_or_else(|| UnknownName::new("kernel module", module, modules.iter().map(|m| m.name)))?;
         Ok((index, modules[index].ptx))
     }
 

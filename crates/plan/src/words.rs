@@ -54,6 +54,31 @@ pub fn expected(word: &str, known: &[impl AsRef<str>]) -> String {
     format!("{}expected one of {}", did_you_mean(word, known.iter().copied()), known.join(", "))
 }
 
+/// A name that is not known.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("unknown {what} `{name}`: {}", expected(.name, .known))]
+pub struct UnknownName {
+    /// What it should be the name of.
+    pub what: String,
+    /// The name.
+    pub name: String,
+    /// The names there are.
+    pub known: Vec<String>,
+}
+
+impl UnknownName {
+    /// Of something that has one of these names.
+    pub fn new<'k>(what: &str, name: &str, known: impl IntoIterator<Item = &'k str>) -> UnknownName {
+        UnknownName { what: what.to_owned(), name: name.to_owned(), known: known.into_iter().map(str::to_owned).collect() }
+    }
+}
+
+impl From<UnknownName> for String {
+    fn from(error: UnknownName) -> String {
+        error.to_string()
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

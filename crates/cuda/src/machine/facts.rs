@@ -86,7 +86,7 @@ impl Facts {
         if world > MAX_WORLD {
             return not_supported(format!("world {world}: GPUs take groups of at most {MAX_WORLD} ranks here"));
         }
-        Layout::of(buffers).map_err(|reason| MachineError::Invalid { reason })
+        Layout::of(buffers).map_err(|error| MachineError::Invalid { reason: error.into() })
     }
 
     /// What a script needs on groups that are open.

@@ -14,6 +14,7 @@ use passmuster_plan::{
     collective::{DType, Drawn, Element, ReduceOp, from_name, largest_bits, multiplied},
     plan::{Arg, Launch, Op, Region},
     with_element,
+    words::UnknownName,
 };
 
 /// What kind of values ranks contribute.
@@ -61,8 +62,8 @@ impl fmt::Display for InputClass {
 }
 
 impl FromStr for InputClass {
-    type Err = String;
-    fn from_str(name: &str) -> Result<InputClass, String> {
+    type Err = UnknownName;
+    fn from_str(name: &str) -> Result<InputClass, UnknownName> {
         from_name(&InputClass::ALL, name, "input class", |c| c.name())
     }
 }

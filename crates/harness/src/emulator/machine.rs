@@ -298,7 +298,7 @@ impl Emulator {
         if nodes == 0 || !world.is_multiple_of(nodes) {
             return invalid(format!("world size {world} on {nodes} nodes: a group has as many ranks on each"));
         }
-        let layout = Layout::of(buffers).map_err(|reason| MachineError::Invalid { reason })?;
+        let layout = Layout::of(buffers).map_err(|error| MachineError::Invalid { reason: error.into() })?;
         let bytes = buffers.iter().map(held).fold(0, u64::saturating_add).saturating_mul(world as u64);
         let (used, budget) = (self.used.saturating_add(bytes), self.options.memory_budget);
         if used > budget {

@@ -37,7 +37,7 @@ static EMBEDDED: LazyLock<Mutex<HashMap<Text, Arc<OnceLock<Parsed>>>>> = LazyLoc
 /// # Errors
 /// `Invalid` where the library has no such module, `NotSupported` where its text is not PTX.
 pub fn parsed(library: &Library, module: &str) -> Result<Arc<ptx::Module>, MachineError> {
-    let text = library.ptx(module).map_err(|reason| MachineError::Invalid { reason })?;
+    let text = library.ptx(module).map_err(|error| MachineError::Invalid { reason: error.into() })?;
     let parse = || ptx::parse_tolerant(text).map(Arc::new);
     let parsed = match library.unreplaced(module) {
         None => parse(),

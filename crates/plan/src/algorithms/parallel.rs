@@ -6,6 +6,7 @@ use crate::{
     collective::{Product, from_name},
     contract::Contract,
     plan::{BufferSpec, Op, Operands, Plan},
+    words::UnknownName,
 };
 
 /// Which collective goes with a product, and on which side of it.
@@ -52,9 +53,9 @@ impl fmt::Display for TensorParallelFusion {
 }
 
 impl FromStr for TensorParallelFusion {
-    type Err = String;
+    type Err = UnknownName;
 
-    fn from_str(text: &str) -> Result<TensorParallelFusion, String> {
+    fn from_str(text: &str) -> Result<TensorParallelFusion, UnknownName> {
         from_name(&TensorParallelFusion::ALL, text, "product", |half| half.name())
     }
 }

@@ -151,6 +151,12 @@ pub enum RegistryError {
     },
 }
 
+impl From<RegistryError> for String {
+    fn from(error: RegistryError) -> String {
+        error.to_string()
+    }
+}
+
 impl fmt::Debug for Registry {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let names = self.every().map(|algorithm| format!("{}/{}", algorithm.collective(), algorithm.name()));
@@ -276,9 +282,9 @@ impl Registry {
     /// The same as it does calls with an operator: see [`Registry::for_operator`].
     ///
     /// # Errors
-    /// The message of the error of [`Registry::find`].
-    pub fn find_for(&self, collective: Collective, name: &str, op: ReduceOp) -> Result<Arc<dyn Algorithm>, String> {
-        Ok(self.for_operator(&self.find(collective, name).map_err(|error| error.to_string())?, op))
+    /// As [`Registry::find`].
+    pub fn find_for(&self, collective: Collective, name: &str, op: ReduceOp) -> Result<Arc<dyn Algorithm>, RegistryError> {
+        Ok(self.for_operator(&self.find(collective, name)?, op))
     }
 
     /// An algorithm as it does calls with this operator. Of pre-multiplied sums it gets the products, where the catalogue has a kernel that multiplies and it

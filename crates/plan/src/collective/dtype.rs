@@ -4,7 +4,7 @@ use std::{fmt, str::FromStr};
 
 use serde::{Deserialize, Serialize};
 
-use crate::words::expected;
+use crate::words::UnknownName;
 
 /// The types: what Rust, the CUDA headers (`cargo xtask kernels` writes common/dtypes.cuh), NCCL and the drivers need to know of each. Beside its line here,
 /// a type has its arithmetic in element.rs and in kernels/common/dtype.cuh.
@@ -210,18 +210,19 @@ impl fmt::Display for DType {
 }
 
 impl FromStr for DType {
-    type Err = String;
-    fn from_str(name: &str) -> Result<DType, String> {
+    type Err = UnknownName;
+    fn from_str(name: &str) -> Result<DType, UnknownName> {
         from_name(&DType::ALL, name, "dtype", |d| d.name())
     }
 }
 
-/// Finds the value called `name`, or says what `what` may be.
-pub fn from_name<T: Copy>(all: &[T], name: &str, what: &str, name_of: impl Fn(T) -> &'static str) -> Result<T, String> {
-    all.iter().copied().find(|&value| name_of(value) == name).ok_or_else(|| {
-        let allowed: Vec<&str> = all.iter().map(|&value| name_of(value)).collect();
-        format!("unknown {what} `{name}`: {}", expected(name, &allowed))
-    })
+/// Finds the value called `name`.
+///
+/// # Errors
+/// If there is none, what `what` may be.
+pub fn from_name<T: Copy>(all: &[T], name: &str, what: &str, name_of: impl Fn(T) -> &'static str) -> Result<T, UnknownName> {
+    let found = all.iter().copied().find(|&value| name_of(value) == name);
+    found.ok_or_else(|| UnknownName::new(what, name, all.iter().map(|&value| name_of(value))))
 }
 
 #[cfg(test)]
@@ -231,6 +232,9 @@ mod tests {
     #[test]
     fn unknown_names_say_what_is_allowed() {
         let allowed = "f32, f16, bf16, f64, i32, e4m3, e5m2, i8, u8, u32, i64, u64";
-        assert_eq!("f8".parse::<DType>().unwrap_err(), format!("unknown dtype `f8`: did you mean `i8` or `u8`? expected one of {allowed}"));
+        assert_eq!(
+            "f8".parse::<DType>().unwrap_err().to_string(),
+            format!("unknown dtype `f8`: did you mean `i8` or `u8`? expected one of {allowed}")
+        );
     }
 }

@@ -12,6 +12,8 @@ mod shape;
 
 use std::{fmt, str::FromStr};
 
+use crate::words::UnknownName;
+
 use serde::{Deserialize, Serialize};
 
 pub use counts::Counts;
@@ -191,8 +193,8 @@ impl fmt::Display for Collective {
 }
 
 impl FromStr for Collective {
-    type Err = String;
-    fn from_str(name: &str) -> Result<Collective, String> {
+    type Err = UnknownName;
+    fn from_str(name: &str) -> Result<Collective, UnknownName> {
         dtype::from_name(&Collective::ALL, name, "collective", |c| c.name())
     }
 }

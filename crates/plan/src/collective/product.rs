@@ -5,6 +5,7 @@ use std::{fmt, str::FromStr};
 use serde::{Deserialize, Serialize};
 
 use super::{DType, Element, dtype::from_name};
+use crate::words::UnknownName;
 
 /// How the second operand lies.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -36,8 +37,8 @@ impl fmt::Display for Layout {
 }
 
 impl FromStr for Layout {
-    type Err = String;
-    fn from_str(name: &str) -> Result<Layout, String> {
+    type Err = UnknownName;
+    fn from_str(name: &str) -> Result<Layout, UnknownName> {
         from_name(&Layout::ALL, name, "layout", |layout| layout.name())
     }
 }

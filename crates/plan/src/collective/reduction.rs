@@ -9,6 +9,7 @@ use super::{
     element::Element,
 };
 use crate::with_element;
+use crate::words::UnknownName;
 
 /// How the ranks' elements are combined.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
@@ -75,8 +76,8 @@ impl fmt::Display for ReduceOp {
 }
 
 impl FromStr for ReduceOp {
-    type Err = String;
-    fn from_str(name: &str) -> Result<ReduceOp, String> {
+    type Err = UnknownName;
+    fn from_str(name: &str) -> Result<ReduceOp, UnknownName> {
         let all: Vec<ReduceOp> = ReduceOp::ALL.into_iter().chain([ReduceOp::Copy]).collect();
         from_name(&all, name, "operator", |op| op.name())
     }

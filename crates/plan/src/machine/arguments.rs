@@ -150,7 +150,7 @@ pub fn check_strides<'a>(
     addresses: impl Fn(&Region) -> Result<[u64; MAX_RANKS], String>,
 ) -> Result<(), String> {
     args.into_iter().flat_map(Arg::leaves).try_for_each(|arg| match arg {
-        Arg::Stride(region) => stride(&addresses(region)?).map(drop),
+        Arg::Stride(region) => stride(&addresses(region)?).map(drop).map_err(String::from),
         Arg::ShiftedStride { region, shift, bytes } => {
             let stride = stride(&addresses(region)?)?;
             if stride != 0 && stride.trailing_zeros() < *shift {
@@ -167,17 +167,31 @@ pub fn check_strides<'a>(
     })
 }
 
+/// Memory of ranks that is not as far from each to the next.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("the ranks' memory lies at no one stride: {addresses:#x?}")]
+pub struct StrideError {
+    /// Where it lies.
+    pub addresses: Vec<u64>,
+}
+
+impl From<StrideError> for String {
+    fn from(error: StrideError) -> String {
+        error.to_string()
+    }
+}
+
 /// Bytes from each of these addresses to the next, wrapping; 0 where there is one. Null ones, past the world size, do not count.
 ///
 /// # Errors
 /// When it is not the same from each to the next.
-pub fn stride(addresses: &[u64]) -> Result<u64, String> {
+pub fn stride(addresses: &[u64]) -> Result<u64, StrideError> {
     let addresses: Vec<u64> = addresses.iter().copied().take_while(|&address| address != 0).collect();
     let mut strides = addresses.windows(2).map(|pair| pair[1].wrapping_sub(pair[0]));
     let first = strides.next().unwrap_or_default();
     match strides.all(|stride| stride == first) {
         true => Ok(first),
-        false => Err(format!("the ranks' memory lies at no one stride: {addresses:#x?}")),
+        false => Err(StrideError { addresses }),
     }
 }
 
@@ -254,7 +268,7 @@ mod tests {
         assert_eq!(in_memory(&args), [&first[..], &second[..]]);
         assert_eq!(stride(&[16, 32, 48, 0, 0]), Ok(16));
         assert_eq!(stride(&[48, 32, 0]), Ok(16_u64.wrapping_neg()));
-        assert!(stride(&[16, 32, 64]).unwrap_err().contains("at no one stride"));
+        assert!(stride(&[16, 32, 64]).unwrap_err().to_string().contains("at no one stride"));
     }
 
     /// If this fails, a kernel that keeps the stride in 32 bits is given another one, or reads the argument behind it wrong.

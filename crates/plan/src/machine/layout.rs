@@ -15,22 +15,64 @@ pub struct Layout {
     bytes: u64,
 }
 
+/// Why buffers cannot be laid out, or do not have a region.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum LayoutError {
+    /// Two buffers have one name.
+    #[error("the group has two buffers called `{buffer}`")]
+    Twice {
+        /// The name.
+        buffer: String,
+    },
+    /// No device has so much memory.
+    #[error("buffer `{buffer}` of {bytes} bytes is larger than any device")]
+    TooLarge {
+        /// The buffer.
+        buffer: String,
+        /// Its size.
+        bytes: u64,
+    },
+    /// No buffer has the region's name.
+    #[error("region {region} names no buffer of the group, which has {}", known.join(", "))]
+    NoBuffer {
+        /// The region.
+        region: Region,
+        /// The buffers that there are.
+        known: Vec<String>,
+    },
+    /// The buffer ends before the region.
+    #[error("region {region} ends past its buffer of {bytes} bytes")]
+    PastEnd {
+        /// The region.
+        region: Region,
+        /// The size of the buffer.
+        bytes: u64,
+    },
+}
+
+impl From<LayoutError> for String {
+    fn from(error: LayoutError) -> String {
+        error.to_string()
+    }
+}
+
 impl Layout {
     /// Lays buffers out one behind the other, each with [`GUARD`] bytes or more that belong to no buffer on either side.
     ///
     /// # Errors
     /// Names a buffer that is there twice, or too large for any device.
-    pub fn of(specs: &[BufferSpec]) -> Result<Layout, String> {
+    pub fn of(specs: &[BufferSpec]) -> Result<Layout, LayoutError> {
         let mut names = BTreeSet::new();
         let mut buffers = Vec::new();
         let mut end = 0u64;
         for spec in specs {
             if !names.insert(spec.name.as_str()) {
-                return Err(format!("the group has two buffers called `{}`", spec.name));
+                return Err(LayoutError::Twice { buffer: spec.name.clone() });
             }
             let offset = (end + GUARD).next_multiple_of(ALIGNMENT);
             let stop = offset.checked_add(spec.bytes).filter(|&stop| stop <= MOST_GROUP_BYTES);
-            end = stop.ok_or_else(|| format!("buffer `{}` of {} bytes is larger than any device", spec.name, spec.bytes))? + GUARD;
+            end = stop.ok_or_else(|| LayoutError::TooLarge { buffer: spec.name.clone(), bytes: spec.bytes })? + GUARD;
             buffers.push((spec.clone(), offset));
         }
         Ok(Layout { buffers, bytes: end.max(GUARD) })
@@ -50,14 +92,14 @@ impl Layout {
     ///
     /// # Errors
     /// When there is no such buffer, or it ends before the region does.
-    pub fn find(&self, region: &Region) -> Result<u64, String> {
+    pub fn find(&self, region: &Region) -> Result<u64, LayoutError> {
         let Some((spec, offset)) = self.buffers.iter().find(|(spec, _)| spec.name == region.buffer) else {
-            let known: Vec<&str> = self.buffers.iter().map(|(spec, _)| spec.name.as_str()).collect();
-            return Err(format!("region {region} names no buffer of the group, which has {}", known.join(", ")));
+            let known = self.buffers.iter().map(|(spec, _)| spec.name.clone()).collect();
+            return Err(LayoutError::NoBuffer { region: region.clone(), known });
         };
         match region.offset.checked_add(region.bytes) {
             Some(end) if end <= spec.bytes => Ok(offset + region.offset),
-            _ => Err(format!("region {region} ends past its buffer of {} bytes", spec.bytes)),
+            _ => Err(LayoutError::PastEnd { region: region.clone(), bytes: spec.bytes }),
         }
     }
 
@@ -134,11 +176,14 @@ mod tests {
     fn regions_are_found_and_refused_by_name_and_range() {
         let layout = layout();
         assert_eq!(layout.find(&Region::new("a", 60, 40)), Ok(572));
-        assert_eq!(layout.find(&Region::new("a", 60, 41)).unwrap_err(), "region a[60..101] ends past its buffer of 100 bytes");
+        assert_eq!(layout.find(&Region::new("a", 60, 41)).unwrap_err().to_string(), "region a[60..101] ends past its buffer of 100 bytes");
         assert!(layout.find(&Region::new("a", u64::MAX, 2)).is_err());
-        assert_eq!(layout.find(&Region::new("x", 0, 1)).unwrap_err(), "region x[0..1] names no buffer of the group, which has a, b, c");
+        assert_eq!(
+            layout.find(&Region::new("x", 0, 1)).unwrap_err().to_string(),
+            "region x[0..1] names no buffer of the group, which has a, b, c"
+        );
         let twice = [BufferSpec::new("a", 1, Role::Data), BufferSpec::new("a", 1, Role::Data)];
-        assert_eq!(Layout::of(&twice).unwrap_err(), "the group has two buffers called `a`");
+        assert_eq!(Layout::of(&twice).unwrap_err().to_string(), "the group has two buffers called `a`");
         assert!(Layout::of(&[BufferSpec::new("a", u64::MAX, Role::Data)]).is_err());
     }
 }

@@ -288,7 +288,7 @@ fn check_sides(ops: &[Op]) -> Result<(), String> {
 }
 
 fn check_op(op: &Op, rank: usize, group: &impl Members, library: &Library) -> Result<(), String> {
-    let known = |region: &Region| group.layout().find(region).map(|_| ());
+    let known = |region: &Region| group.layout().find(region).map(drop).map_err(String::from);
     match op {
         Op::Launch(launch) => {
             library.check(launch)?;

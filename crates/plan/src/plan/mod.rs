@@ -17,12 +17,12 @@ use serde::{Deserialize, Serialize};
 
 pub use call::{Call, CallError, Parts, RankCall};
 pub use launch::{Arg, Dim3, Launch, ModuleVariable};
-pub use matmul::{MatmulCall, Operands};
+pub use matmul::{MatmulCall, MatmulError, Operands};
 pub use region::{BufferSpec, Fill, Region, Role};
 pub use script::{Departure, Script, Step};
 #[doc(hidden)]
 pub use tensor_map::{Edge, edges};
-pub use tensor_map::{Outside, TensorMap};
+pub use tensor_map::{MapFault, MapLimit, Outside, TensorMap, TensorMapError};
 
 /// The most ranks of a group: an NVLink domain of 72 GPUs. Kernels have room for the addresses of as many: `MAX_RANKS` of kernels/common/types.cuh.
 pub const MAX_RANKS: usize = 72;

@@ -102,23 +102,23 @@ impl TensorMap {
     ///
     /// # Errors
     /// What it cannot, and what it could.
-    pub fn check(&self) -> Result<(), String> {
+    pub fn check(&self) -> Result<(), TensorMapError> {
         let TensorMap { region, extents, strides, tile, element_strides, .. } = self;
-        let refuse = |why: String| Err(format!("tensor map of {region}: {why}"));
+        let refuse = |why| Err(TensorMapError { region: region.clone(), why });
         if !(1..=5).contains(&extents.len()) || tile.len() != extents.len() {
-            return refuse(format!("{} extents and a box of {}: 1 to 5, as many of each", extents.len(), tile.len()));
+            return refuse(MapFault::Dimensions { extents: extents.len(), tile: tile.len() });
         }
         if !strides.is_empty() && strides.len() != extents.len() - 1 {
-            return refuse(format!("{} strides of {} extents: one for each but the first, or none", strides.len(), extents.len()));
+            return refuse(MapFault::Strides { strides: strides.len(), extents: extents.len() });
         }
         if !element_strides.is_empty() && element_strides.len() != extents.len() {
-            return refuse(format!("{} element strides of {} extents: one for each, or none", element_strides.len(), extents.len()));
+            return refuse(MapFault::ElementStrides { strides: element_strides.len(), extents: extents.len() });
         }
-        self.check_limits(region.offset).or_else(refuse)?;
+        self.check_limits(region.offset).or_else(|limit| refuse(limit.into()))?;
         match self.bytes() {
             Some(bytes) if bytes == region.bytes || !strides.is_empty() && bytes < region.bytes => Ok(()),
-            Some(bytes) if !strides.is_empty() => refuse(format!("its last element ends at byte {bytes}, the region has {}", region.bytes)),
-            _ => refuse(format!("{extents:?} elements of {} are not {} bytes", self.dtype, region.bytes)),
+            Some(bytes) if !strides.is_empty() => refuse(MapFault::PastEnd { end: bytes, bytes: region.bytes }),
+            _ => refuse(MapFault::Bytes { extents: extents.clone(), dtype: self.dtype, bytes: region.bytes }),
         }
     }
 
@@ -126,47 +126,158 @@ impl TensorMap {
     ///
     /// # Errors
     /// What is beyond its limits, and what they are.
-    pub fn check_limits(&self, address: u64) -> Result<(), String> {
+    pub fn check_limits(&self, address: u64) -> Result<(), MapLimit> {
         let TensorMap { dtype, extents, tile, interleave, swizzle, .. } = self;
         if ![0, 16, 32].contains(interleave) || ![0, 32, 64, 128].contains(swizzle) {
-            return Err(format!(
-                "channels interleaved by {interleave} bytes and a swizzle of {swizzle}: 0, 16 or 32, and 0, 32, 64 or 128"
-            ));
+            return Err(MapLimit::Arrangement { interleave: *interleave, swizzle: *swizzle });
         }
         if *interleave > 0 && extents.len() < 3 {
-            return Err(format!("interleaved channels of {} dimensions: TMA has them of 3 to 5", extents.len()));
+            return Err(MapLimit::InterleavedDimensions(extents.len()));
         }
         let aligned = if *interleave == 32 { 32 } else { 16 };
         if !address.is_multiple_of(aligned) {
-            return Err(format!("it starts at byte {address}, TMA needs a multiple of {aligned}"));
+            return Err(MapLimit::Address { address, aligned });
         }
-        if let Some(extent) = extents.iter().find(|&&extent| extent == 0 || extent > 1 << 32) {
-            return Err(format!("an extent of {extent}: TMA has 1 to 2^32"));
+        if let Some(&extent) = extents.iter().find(|&&extent| extent == 0 || extent > 1 << 32) {
+            return Err(MapLimit::Extent(extent));
         }
         if let Some(stride) = self.byte_strides().into_iter().find(|stride| !stride.is_multiple_of(aligned) || *stride >= 1 << 40) {
-            return Err(format!("a stride of {stride} bytes: TMA needs a multiple of {aligned} below 2^40"));
+            return Err(MapLimit::Stride { stride, aligned });
         }
-        if let Some(side) = tile.iter().find(|side| !(1..=256).contains(*side)) {
-            return Err(format!("a box of {side} elements along a dimension: TMA has 1 to 256"));
+        if let Some(&side) = tile.iter().find(|side| !(1..=256).contains(*side)) {
+            return Err(MapLimit::Box(side));
         }
         let strided = self.all_element_strides();
-        if let Some(stride) = strided.iter().skip(usize::from(*interleave == 0)).find(|stride| !(1..=8).contains(*stride)) {
-            return Err(format!("an element stride of {stride}: TMA has 1 to 8"));
+        if let Some(&stride) = strided.iter().skip(usize::from(*interleave == 0)).find(|stride| !(1..=8).contains(*stride)) {
+            return Err(MapLimit::ElementStride(stride));
         }
         let row = u64::from(tile[0]) * dtype.size();
         if !row.is_multiple_of(16) {
-            return Err(format!("rows of {row} bytes: TMA needs a multiple of 16"));
+            return Err(MapLimit::Row(row));
         }
         if *interleave == 0 && *swizzle > 0 && row > u64::from(*swizzle) {
-            return Err(format!("rows of {row} bytes swizzled over {swizzle}: a multiple of 16 up to a swizzle of 32, 64 or 128"));
+            return Err(MapLimit::SwizzledRow { row, swizzle: *swizzle });
         }
         if *interleave == 32 && *swizzle != 32 {
-            return Err(format!("channels interleaved by 32 bytes and a swizzle of {swizzle}: TMA needs one of 32"));
+            return Err(MapLimit::InterleavedSwizzle(*swizzle));
         }
         if self.outside == Outside::Nans && !(dtype.is_float() && dtype.size() > 1) {
-            return Err(format!("NaNs outside a tensor of {dtype}: TMA has them of floating-point types of 16 bits and more"));
+            return Err(MapLimit::Nans(*dtype));
         }
         Ok(())
+    }
+}
+
+/// Why TMA cannot address a [`TensorMap`].
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("tensor map of {region}: {why}")]
+pub struct TensorMapError {
+    /// The memory that it is of.
+    pub region: Region,
+    /// Why.
+    pub why: MapFault,
+}
+
+impl From<TensorMapError> for String {
+    fn from(error: TensorMapError) -> String {
+        error.to_string()
+    }
+}
+
+/// What is wrong with a tensor map.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum MapFault {
+    /// The tensor has too many dimensions, or others than its box.
+    #[error("{extents} extents and a box of {tile}: 1 to 5, as many of each")]
+    Dimensions {
+        /// Dimensions of the tensor.
+        extents: usize,
+        /// Dimensions of a box.
+        tile: usize,
+    },
+    /// Dimensions have no stride.
+    #[error("{strides} strides of {extents} extents: one for each but the first, or none")]
+    Strides {
+        /// Strides.
+        strides: usize,
+        /// Dimensions of the tensor.
+        extents: usize,
+    },
+    /// Dimensions have no element stride.
+    #[error("{strides} element strides of {extents} extents: one for each, or none")]
+    ElementStrides {
+        /// Element strides.
+        strides: usize,
+        /// Dimensions of the tensor.
+        extents: usize,
+    },
+    /// The driver makes no such map.
+    #[error(transparent)]
+    Limit(#[from] MapLimit),
+    /// The tensor ends past its region.
+    #[error("its last element ends at byte {end}, the region has {bytes}")]
+    PastEnd {
+        /// Where it ends, in bytes.
+        end: u64,
+        /// Bytes of the region.
+        bytes: u64,
+    },
+    /// A packed tensor is not its region.
+    #[error("{extents:?} elements of {dtype} are not {bytes} bytes")]
+    Bytes {
+        /// Elements along each dimension.
+        extents: Vec<u64>,
+        /// Their type.
+        dtype: DType,
+        /// Bytes of the region.
+        bytes: u64,
+    },
+}
+
+/// What the driver makes no map of (`cuTensorMapEncodeTiled`). Sizes are in bytes, but for those of elements.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+#[allow(missing_docs)] // Fields are what the message names.
+pub enum MapLimit {
+    /// Channels are interleaved, or boxes swizzled, in no known way.
+    #[error("channels interleaved by {interleave} bytes and a swizzle of {swizzle}: 0, 16 or 32, and 0, 32, 64 or 128")]
+    Arrangement { interleave: u32, swizzle: u32 },
+    /// Interleaved channels of few dimensions.
+    #[error("interleaved channels of {0} dimensions: TMA has them of 3 to 5")]
+    InterleavedDimensions(usize),
+    /// Where the tensor starts.
+    #[error("it starts at byte {address}, TMA needs a multiple of {aligned}")]
+    Address { address: u64, aligned: u64 },
+    /// Elements along a dimension of the tensor.
+    #[error("an extent of {0}: TMA has 1 to 2^32")]
+    Extent(u64),
+    /// From an element to the next along a dimension.
+    #[error("a stride of {stride} bytes: TMA needs a multiple of {aligned} below 2^40")]
+    Stride { stride: u64, aligned: u64 },
+    /// Elements along a dimension of a box.
+    #[error("a box of {0} elements along a dimension: TMA has 1 to 256")]
+    Box(u32),
+    /// Of how many elements one is copied.
+    #[error("an element stride of {0}: TMA has 1 to 8")]
+    ElementStride(u32),
+    /// A row of a box.
+    #[error("rows of {0} bytes: TMA needs a multiple of 16")]
+    Row(u64),
+    /// A row that is longer than its swizzle.
+    #[error("rows of {row} bytes swizzled over {swizzle}: a multiple of 16 up to a swizzle of 32, 64 or 128")]
+    SwizzledRow { row: u64, swizzle: u32 },
+    /// The swizzle of channels that are interleaved by 32 bytes.
+    #[error("channels interleaved by 32 bytes and a swizzle of {0}: TMA needs one of 32")]
+    InterleavedSwizzle(u32),
+    /// NaNs where the type has none.
+    #[error("NaNs outside a tensor of {0}: TMA has them of floating-point types of 16 bits and more")]
+    Nans(DType),
+}
+
+impl From<MapLimit> for String {
+    fn from(error: MapLimit) -> String {
+        error.to_string()
     }
 }
 
@@ -330,6 +441,7 @@ mod tests {
     fn what_tma_cannot_address_is_refused(#[case] change: fn(&mut TensorMap), #[case] why: &str) {
         let mut map = map();
         change(&mut map);
-        assert!(map.check().unwrap_err().ends_with(why), "{}", map.check().unwrap_err());
+        let error = map.check().unwrap_err().to_string();
+        assert!(error.ends_with(why), "{error}");
     }
 }

@@ -2,10 +2,10 @@
 
 use crate::{
     collective::{DType, smallest_subnormal, unit_roundoff},
-    expression::Expression,
+    expression::{Expression, Problem},
 };
 
-use super::TaskCall;
+use super::{TaskCall, TaskError};
 
 /// What a kernel promises of an output, in relation to the reference's values.
 #[derive(Clone, Debug)]
@@ -55,7 +55,7 @@ impl Acceptance {
     ///
     /// # Errors
     /// Where the number of operations has no value.
-    pub fn of_rank(&self, call: &TaskCall, rank: u32, dtype: DType) -> Result<impl Fn(f64, f64) -> Allowed + use<>, String> {
+    pub fn of_rank(&self, call: &TaskCall, rank: u32, dtype: DType) -> Result<impl Fn(f64, f64) -> Allowed + use<>, TaskError> {
         let rule = match self {
             Acceptance::Bits => Rule::Rounded,
             Acceptance::Unspecified => Rule::Anything,
@@ -64,7 +64,8 @@ impl Acceptance {
                 let count = match operations {
                     None => 0,
                     Some(Operations(count)) => {
-                        count.value(&call.values(rank)).map_err(|problem| format!("{} in operations `{count}`", problem.what))?
+                        let why = |why: Problem| TaskError::Operations { operations: count.to_string(), why: why.what };
+                        count.value(&call.values(rank)).map_err(why)?
                     }
                 };
                 let unit = unit_roundoff(*accumulator);

@@ -6,17 +6,19 @@
 
 mod acceptance;
 mod contents;
+mod error;
 mod reference;
 
 use std::{fmt, sync::Arc};
 
 pub use acceptance::{Acceptance, Allowed, Operations};
 pub use contents::Contents;
+pub use error::TaskError;
 pub use reference::{Array, Computed, Reference, ReferenceCall, ReferenceError};
 
 use crate::{
     collective::DType,
-    expression::{self, Expression, Values, Word},
+    expression::{self, Expression, Problem, Values, Word},
     machine::MOST_GROUP_BYTES,
     plan::Region,
 };
@@ -108,11 +110,11 @@ impl Tensor {
     ///
     /// # Errors
     /// The dimension that is no expression, and why.
-    pub fn new(name: &str, shape: &[&str], role: TensorRole, parameters: &[Parameter]) -> Result<Tensor, String> {
+    pub fn new(name: &str, shape: &[&str], role: TensorRole, parameters: &[Parameter]) -> Result<Tensor, TaskError> {
         let names: Vec<String> = parameters.iter().map(|parameter| parameter.name.clone()).collect();
         let dimension = |text: &&str| {
-            Expression::read_with(text, Word::OF_TENSOR, &names)
-                .map_err(|problem| format!("{} in dimension `{text}` of {name}", problem.what))
+            let why = |problem: Problem| TaskError::Dimension { tensor: name.to_owned(), dimension: (*text).to_owned(), why: problem.what };
+            Expression::read_with(text, Word::OF_TENSOR, &names).map_err(why)
         };
         let shape = shape.iter().map(dimension).collect::<Result<_, _>>()?;
         Ok(Tensor::of_expressions(name, shape, role))
@@ -142,18 +144,18 @@ impl Task {
     /// # Errors
     /// A name that is given twice, that case ids cannot have or that expressions use; no tensor that is an output; a parameter without values; more parameters or
     /// tensors than a task has.
-    pub fn new(name: &str, parameters: Vec<Parameter>, tensors: Vec<Tensor>) -> Result<Task, String> {
+    pub fn new(name: &str, parameters: Vec<Parameter>, tensors: Vec<Tensor>) -> Result<Task, TaskError> {
         check_name("task", name)?;
         tensors.iter().try_for_each(|tensor| check_name("tensor", &tensor.name))?;
         check_parameters(&parameters)?;
         if tensors.len() > MOST_TENSORS {
-            return Err(format!("{} tensors: a task has at most {MOST_TENSORS}", tensors.len()));
+            return Err(TaskError::Tensors(tensors.len()));
         }
         if let Some(tensor) = tensors.iter().enumerate().find(|(at, tensor)| tensors[..*at].iter().any(|other| other.name == tensor.name)) {
-            return Err(format!("tensor `{}` is declared twice", tensor.1.name));
+            return Err(TaskError::Twice { what: "tensor", name: tensor.1.name.clone() });
         }
         if !tensors.iter().any(|tensor| tensor.role.is_output()) {
-            return Err("no tensor is an output: there would be nothing to judge".into());
+            return Err(TaskError::NoOutput);
         }
         Ok(Task { name: name.to_owned(), parameters, tensors })
     }
@@ -184,32 +186,32 @@ impl Task {
     }
 }
 
-fn check_name(what: &str, name: &str) -> Result<(), String> {
+fn check_name(what: &'static str, name: &str) -> Result<(), TaskError> {
     let letters = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '_';
     if name.starts_with(|c: char| c.is_ascii_lowercase()) && name.len() <= 64 && name.chars().all(letters) {
         return Ok(());
     }
-    Err(format!("{what} `{name}`: 1 to 64 of a-z, 0-9 and _, a letter first"))
+    Err(TaskError::Name { what, name: name.to_owned() })
 }
 
 /// Whether a task can have these parameters.
 ///
 /// # Errors
 /// As [`Task::new`].
-pub(crate) fn check_parameters(parameters: &[Parameter]) -> Result<(), String> {
+pub(crate) fn check_parameters(parameters: &[Parameter]) -> Result<(), TaskError> {
     if parameters.len() > MOST_PARAMETERS {
-        return Err(format!("{} parameters: a task has at most {MOST_PARAMETERS}", parameters.len()));
+        return Err(TaskError::Parameters(parameters.len()));
     }
     for (at, parameter) in parameters.iter().enumerate() {
         check_name("parameter", &parameter.name)?;
         if !expression::is_free(&parameter.name) || RESERVED.contains(&&*parameter.name) {
-            return Err(format!("parameter `{}`: expressions or case ids use this name already", parameter.name));
+            return Err(TaskError::Reserved(parameter.name.clone()));
         }
         if parameters[..at].iter().any(|other| other.name == parameter.name) {
-            return Err(format!("parameter `{}` is declared twice", parameter.name));
+            return Err(TaskError::Twice { what: "parameter", name: parameter.name.clone() });
         }
         if parameter.values.is_empty() {
-            return Err(format!("parameter `{}` has no value to try", parameter.name));
+            return Err(TaskError::NoValue(parameter.name.clone()));
         }
     }
     Ok(())
@@ -236,7 +238,7 @@ impl TaskCall {
     ///
     /// # Errors
     /// A dimension without a value, a tensor of more bytes than any device has, or outputs that are empty on all ranks.
-    pub fn new(task: &Arc<Task>, dtype: DType, parameters: Vec<Vec<u64>>) -> Result<TaskCall, String> {
+    pub fn new(task: &Arc<Task>, dtype: DType, parameters: Vec<Vec<u64>>) -> Result<TaskCall, TaskError> {
         let mut call = TaskCall { task: task.clone(), dtype, parameters, shapes: Vec::new() };
         for tensor in &task.tensors {
             let shapes = (0..call.world()).map(|rank| call.shape_of(tensor, rank)).collect::<Result<_, _>>()?;
@@ -244,20 +246,24 @@ impl TaskCall {
         }
         let is_empty = |at: usize| (0..call.world()).all(|rank| call.elements(at, rank) == 0);
         if task.outputs().all(|(at, _)| is_empty(at)) {
-            return Err(format!("{call}: every output of every rank is empty, so there is nothing to judge"));
+            return Err(TaskError::Empty { call: call.to_string() });
         }
         Ok(call)
     }
 
-    fn shape_of(&self, tensor: &Tensor, rank: u32) -> Result<Vec<u64>, String> {
+    fn shape_of(&self, tensor: &Tensor, rank: u32) -> Result<Vec<u64>, TaskError> {
         let values = self.values(rank);
-        let dimension =
-            |of: &Expression| of.value(&values).map_err(|problem| format!("{} in dimension `{of}` of {}", problem.what, tensor.name));
+        let wrong = |of: &Expression, problem: Problem| TaskError::Dimension {
+            tensor: tensor.name.clone(),
+            dimension: of.to_string(),
+            why: problem.what,
+        };
+        let dimension = |of: &Expression| of.value(&values).map_err(|problem| wrong(of, problem));
         let shape = tensor.shape.iter().map(dimension).collect::<Result<Vec<u64>, _>>()?;
         let bytes = shape.iter().try_fold(self.dtype_of(tensor).size(), |bytes, &side| bytes.checked_mul(side));
         match bytes {
             Some(bytes) if bytes <= MOST_GROUP_BYTES => Ok(shape),
-            _ => Err(format!("tensor {} of rank {rank} has the shape {shape:?} ({self}): more bytes than any device has", tensor.name)),
+            _ => Err(TaskError::TooLarge { tensor: tensor.name.clone(), rank, shape, call: self.to_string() }),
         }
     }
 

@@ -25,7 +25,7 @@ fn names_are_parsed_and_unknown_ones_refused() {
         assert_eq!(class.to_string().parse(), Ok(class));
     }
     assert_eq!(
-        "random".parse::<InputClass>().unwrap_err(),
+        "random".parse::<InputClass>().unwrap_err().to_string(),
         "unknown input class `random`: expected one of tagged, natural, probe, special"
     );
 }

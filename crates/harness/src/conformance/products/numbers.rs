@@ -10,6 +10,7 @@ use passmuster_plan::{
     algorithms::TensorParallelFusion,
     collective::{Bounded, Element, Product, ReduceOp, Roundings, from_name, smallest_subnormal, unit_roundoff},
     contract::Contract,
+    words::UnknownName,
 };
 
 /// Which numbers matrices hold.
@@ -50,9 +51,9 @@ impl fmt::Display for Numbers {
 }
 
 impl FromStr for Numbers {
-    type Err = String;
+    type Err = UnknownName;
 
-    fn from_str(name: &str) -> Result<Numbers, String> {
+    fn from_str(name: &str) -> Result<Numbers, UnknownName> {
         from_name(&Numbers::ALL, name, "inputs", |numbers| numbers.name())
     }
 }

@@ -165,7 +165,7 @@ impl TaskCase {
             .collect();
         let of_call = |call| {
             let of_rank = |rank| sizes.iter().map(|sizes| sizes.at(call, rank)).collect();
-            TaskCall::new(task, self.dtype, (0..self.world as usize).map(of_rank).collect())
+            TaskCall::new(task, self.dtype, (0..self.world as usize).map(of_rank).collect()).map_err(String::from)
         };
         (0..self.number_of_calls()).map(of_call).collect()
     }

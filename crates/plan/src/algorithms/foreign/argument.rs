@@ -183,7 +183,7 @@ impl Tensor {
         if let Some(bytes) = map.bytes().filter(|bytes| *bytes <= map.region.bytes) {
             map.region.bytes = bytes;
         }
-        map.check().map(|()| map)
+        Ok(map.check().map(|()| map)?)
     }
 }
 

@@ -91,7 +91,7 @@ impl ForeignTask {
         let calls = kinds.flat_map(move |(dtype, world)| {
             (0..most).map(move |turn| {
                 let values = self.task.parameters().iter().map(|parameter| parameter.values[turn % parameter.values.len()]).collect();
-                TaskCall::new(&self.task, dtype, vec![values; world as usize])
+                Ok(TaskCall::new(&self.task, dtype, vec![values; world as usize])?)
             })
         });
         calls.take(MOST_TRIED)
