@@ -36,7 +36,7 @@ mod value_form;
 pub use bounded::bound_waits;
 pub use error::{Position, PtxError, SourcePos};
 pub use instruction::*;
-pub use module::{Function, LaunchBounds, Module, Parameter, ParameterPlace, Relocated, Relocation, Variable};
+pub use module::{Function, LaunchBounds, LaunchError, Module, Parameter, ParameterPlace, Relocated, Relocation, Variable};
 pub use operations::*;
 pub use reach::{Reachable, UnknownInstruction};
 pub use registers::{RegisterCounts, successors};

@@ -62,25 +62,78 @@ impl Module {
     ///
     /// # Errors
     /// Names the kernels there are, or the first argument that differs.
-    pub fn accepts(&self, entry: &str, sizes: impl IntoIterator<Item = usize>) -> Result<&Function, String> {
+    pub fn accepts(&self, entry: &str, sizes: impl IntoIterator<Item = usize>) -> Result<&Function, LaunchError> {
         let Some(function) = self.entry(entry).filter(|function| !function.external) else {
-            let known: Vec<&str> = self.entries().map(|entry| entry.name.as_str()).collect();
-            let known = if known.is_empty() { "no kernel".into() } else { known.join(", ") };
-            return Err(format!("kernel `{entry}` is not in the PTX, which has {known}"));
+            let known = self.entries().map(|entry| entry.name.clone()).collect();
+            return Err(LaunchError::NoEntry { entry: entry.to_owned(), known });
         };
         let given: Vec<usize> = sizes.into_iter().collect();
         let takes: Vec<usize> = function.inputs.iter().map(|parameter| parameter.bytes as usize).collect();
         if takes.len() != given.len() {
-            return Err(format!(
-                "kernel `{entry}` takes {} arguments of {takes:?} bytes, it was given {} of {given:?}",
-                takes.len(),
-                given.len()
-            ));
+            return Err(LaunchError::Arguments { entry: entry.to_owned(), takes, given });
         }
         match takes.iter().zip(&given).position(|(takes, given)| takes != given) {
-            Some(at) => Err(format!("argument {at} of kernel `{entry}` has {} bytes, its parameter {}", given[at], takes[at])),
+            Some(at) => Err(LaunchError::Argument { entry: entry.to_owned(), at, given: given[at], takes: takes[at] }),
             None => Ok(function),
         }
+    }
+}
+
+/// Why a kernel cannot be launched so.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum LaunchError {
+    /// There is no such kernel, or it has no body.
+    #[error("kernel `{entry}` is not in the PTX, which has {}", if known.is_empty() { "no kernel".into() } else { known.join(", ") })]
+    NoEntry {
+        /// The kernel.
+        entry: String,
+        /// Those that there are.
+        known: Vec<String>,
+    },
+    /// It takes another number of arguments.
+    #[error("kernel `{entry}` takes {} arguments of {takes:?} bytes, it was given {} of {given:?}", takes.len(), given.len())]
+    Arguments {
+        /// The kernel.
+        entry: String,
+        /// Bytes of each of its parameters.
+        takes: Vec<usize>,
+        /// Bytes of each argument.
+        given: Vec<usize>,
+    },
+    /// An argument has another size than its parameter.
+    #[error("argument {at} of kernel `{entry}` has {given} bytes, its parameter {takes}")]
+    Argument {
+        /// The kernel.
+        entry: String,
+        /// Which argument, from 0.
+        at: usize,
+        /// Its bytes.
+        given: usize,
+        /// Bytes of the parameter.
+        takes: usize,
+    },
+    /// Blocks have more threads than the kernel allows.
+    #[error("blocks of {threads} threads: the kernel allows {most} (.maxntid)")]
+    Threads {
+        /// Threads of a block.
+        threads: u64,
+        /// As many as it allows.
+        most: u64,
+    },
+    /// Blocks have another shape than the kernel requires.
+    #[error("blocks of {block:?} threads: the kernel requires {required:?} (.reqntid)")]
+    Shape {
+        /// Threads of a block along each axis.
+        block: [u32; 3],
+        /// What it requires.
+        required: [u32; 3],
+    },
+}
+
+impl From<LaunchError> for String {
+    fn from(error: LaunchError) -> String {
+        error.to_string()
     }
 }
 
@@ -256,15 +309,11 @@ impl LaunchBounds {
     ///
     /// # Errors
     /// What the kernel requires.
-    pub fn accept(&self, block: [u32; 3]) -> Result<(), String> {
+    pub fn accept(&self, block: [u32; 3]) -> Result<(), LaunchError> {
         let threads = |sizes: [u32; 3]| sizes.map(u64::from).into_iter().fold(1, u64::saturating_mul);
         match (self.max_threads.map(threads), self.required_threads) {
-            (Some(most), _) if threads(block) > most => {
-                Err(format!("blocks of {} threads: the kernel allows {most} (.maxntid)", threads(block)))
-            }
-            (_, Some(required)) if required != block => {
-                Err(format!("blocks of {block:?} threads: the kernel requires {required:?} (.reqntid)"))
-            }
+            (Some(most), _) if threads(block) > most => Err(LaunchError::Threads { threads: threads(block), most }),
+            (_, Some(required)) if required != block => Err(LaunchError::Shape { block, required }),
             _ => Ok(()),
         }
     }

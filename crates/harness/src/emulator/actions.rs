@@ -164,7 +164,7 @@ impl Compiler<'_> {
         }
         let arguments = self.with_addresses(group, rank, &encoded, |addresses| Arguments::lay_out(&launch.args, addresses));
         let module = self.modules.parsed(launch)?;
-        let entry = module.accepts(&launch.entry, arguments.sizes()).map_err(invalid)?;
+        let entry = module.accepts(&launch.entry, arguments.sizes()).map_err(|error| invalid(error.into()))?;
         // A parameter may be aligned to more than its fields are.
         let mut parameters = vec![0; entry.input_bytes as usize];
         for (parameter, bytes) in entry.inputs.iter().zip(arguments.parts()) {
