@@ -48,24 +48,54 @@ pub struct Launch {
     pub kernel: String,
 }
 
+/// Why the first lines of a file are not those of a litmus test.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum LitmusError {
+    /// The first line is no comment.
+    #[error("the first line does not say what it shows")]
+    NoPurpose,
+    /// Nothing is launched.
+    #[error("no line is `// launch: [RANK] BLOCKS x THREADS KERNEL`")]
+    NoLaunch,
+    /// A launch that cannot be read.
+    #[error("// launch: {line}: expected [RANK] BLOCKS x THREADS KERNEL")]
+    Launch {
+        /// What the line says.
+        line: String,
+    },
+    /// A tensor map that cannot be read.
+    #[error("// map: {line}: expected COLUMNSxROWS in boxes of COLUMNSxROWS")]
+    Map {
+        /// What the line says.
+        line: String,
+    },
+}
+
+impl From<LitmusError> for String {
+    fn from(error: LitmusError) -> String {
+        error.to_string()
+    }
+}
+
 impl Litmus {
     /// What the first lines of a file say.
     ///
     /// # Errors
     /// The line that says nothing that can be read, and what was expected.
-    pub fn of(text: &str) -> Result<Litmus, String> {
+    pub fn of(text: &str) -> Result<Litmus, LitmusError> {
         let comments = || text.lines().map_while(|line| line.strip_prefix("// "));
         let said =
             |key: &str| -> Vec<&str> { comments().filter_map(|line| line.strip_prefix(key)?.strip_prefix(':')).map(str::trim).collect() };
         let all = |key: &str| said(key).into_iter().map(str::to_owned).collect::<Vec<String>>();
-        let shows = comments().next().ok_or("the first line does not say what it shows")?;
+        let shows = comments().next().ok_or(LitmusError::NoPurpose)?;
         let launches: Vec<Launch> = said("launch").into_iter().map(launch).collect::<Result<_, _>>()?;
         if launches.is_empty() {
-            return Err("no line is `// launch: [RANK] BLOCKS x THREADS KERNEL`".into());
+            return Err(LitmusError::NoLaunch);
         }
         let map = said("map").first().map(|line| {
             let numbers: Vec<u64> = line.split(['x', ' ']).filter_map(|word| word.parse().ok()).collect();
-            numbers.try_into().map_err(|_| format!("// map: {line}: expected COLUMNSxROWS in boxes of COLUMNSxROWS"))
+            numbers.try_into().map_err(|_| LitmusError::Map { line: line.to_string() })
         });
         Ok(Litmus {
             shows: shows.to_owned(),
@@ -84,8 +114,8 @@ impl Litmus {
     }
 }
 
-fn launch(line: &str) -> Result<Launch, String> {
-    let wrong = || format!("// launch: {line}: expected [RANK] BLOCKS x THREADS KERNEL");
+fn launch(line: &str) -> Result<Launch, LitmusError> {
+    let wrong = || LitmusError::Launch { line: line.to_owned() };
     let words: Vec<&str> = line.split_whitespace().collect();
     let (rank, [blocks, "x", threads, kernel]) = (match words.as_slice() {
         [rank, rest @ ..] if rest.len() == 4 => (rank.parse().map_err(|_| wrong())?, rest),
@@ -112,7 +142,7 @@ mod tests {
 
     #[test]
     fn what_cannot_be_read_is_said() {
-        let error = |text| Litmus::of(text).unwrap_err();
+        let error = |text| Litmus::of(text).unwrap_err().to_string();
         assert!(error(".version 9.0").contains("first line"));
         assert!(error("// Shows.\n").contains("launch"));
         assert!(error("// Shows.\n// launch: 1 by 32 k\n").contains("1 by 32 k: expected [RANK]"));

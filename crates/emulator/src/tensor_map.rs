@@ -30,6 +30,58 @@ const CHUNK: u64 = 16;
 /// What the first four bytes of a map are.
 const TAG: u32 = u32::from_le_bytes(*b"tmap");
 
+/// What no tensor map has, or no copy by one. Sizes are in bytes, but for those of elements.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+#[allow(missing_docs)] // Fields are what the message names.
+pub enum TensorMapError {
+    /// A number that stands for nothing.
+    #[error("{value}: there are 0 to {last}")]
+    Choice { value: u64, last: usize },
+    /// Dimensions of the tensor.
+    #[error("{dimensions} dimensions: expected {least} to {MOST_DIMENSIONS}")]
+    Dimensions { dimensions: usize, least: usize },
+    /// Where the tensor is.
+    #[error("a tensor at address {address:#x}: expected a multiple of {aligned}")]
+    Address { address: u64, aligned: u64 },
+    /// Elements along a dimension of the tensor.
+    #[error("an extent of {0}: expected 1 to 2^32")]
+    Extent(u64),
+    /// From an element to the next along a dimension.
+    #[error("a stride of {stride} bytes: expected a multiple of {aligned} below 2^40")]
+    Stride { stride: u64, aligned: u64 },
+    /// Elements along a dimension of a box.
+    #[error("a box of {0} elements along a dimension: expected 1 to 256")]
+    Box(u32),
+    /// Of how many elements one is copied.
+    #[error("an element stride of {0}: expected 1 to 8")]
+    ElementStride(u32),
+    /// A row of a box.
+    #[error("rows of {0} bytes: expected a multiple of {CHUNK}")]
+    Row(u64),
+    /// A row that is longer than its swizzle.
+    #[error("rows of {row} bytes swizzled over {span}: expected {span} at most")]
+    SwizzledRow { row: u64, span: u64 },
+    /// The swizzle of channels that are interleaved by 32 bytes.
+    #[error("channels interleaved by 32 bytes: expected a swizzle of 32")]
+    InterleavedSwizzle,
+    /// NaNs where the type has none.
+    #[error("NaNs outside of a tensor of {0:?}: expected a floating-point type")]
+    Nans(ElementType),
+    /// A box that is stored before the tensor.
+    #[error("a box that is stored at {at} along dimension {dimension}: only loads start before the tensor")]
+    StoredBefore { at: i32, dimension: usize },
+    /// Where a box starts.
+    #[error("a box at {at} along the first dimension, which is {bytes} bytes: expected a multiple of {CHUNK}")]
+    Place { at: i32, bytes: i64 },
+}
+
+impl From<TensorMapError> for String {
+    fn from(error: TensorMapError) -> String {
+        error.to_string()
+    }
+}
+
 /// Types of elements, by the driver's numbers (`CUtensorMapDataType`).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[allow(missing_docs)] // Their names are the driver's.
@@ -258,10 +310,10 @@ impl TensorMap {
     ///
     /// # Errors
     /// A number that stands for nothing.
-    pub fn replace(&mut self, field: Field, value: u64) -> Result<(), String> {
-        fn chosen<T: Copy>(all: &[T], value: u64) -> Result<T, String> {
+    pub fn replace(&mut self, field: Field, value: u64) -> Result<(), TensorMapError> {
+        fn chosen<T: Copy>(all: &[T], value: u64) -> Result<T, TensorMapError> {
             let choice = usize::try_from(value).ok().and_then(|value| all.get(value));
-            choice.copied().ok_or_else(|| format!("{value}: there are 0 to {}", all.len() - 1))
+            choice.copied().ok_or(TensorMapError::Choice { value, last: all.len() - 1 })
         }
         match field {
             Field::Address => self.address = value,
@@ -283,40 +335,40 @@ impl TensorMap {
     ///
     /// # Errors
     /// What is beyond its limits, and what they are.
-    pub fn check(&self) -> Result<(), String> {
+    pub fn check(&self) -> Result<(), TensorMapError> {
         let &TensorMap { element, dimensions, address, interleave, swizzle, .. } = self;
         let least = if interleave == Interleave::None { 1 } else { 3 };
         if !(least..=MOST_DIMENSIONS).contains(&dimensions) {
-            return Err(format!("{dimensions} dimensions: expected {least} to {MOST_DIMENSIONS}"));
+            return Err(TensorMapError::Dimensions { dimensions, least });
         }
         let aligned = if interleave == Interleave::B32 { 32 } else { 16 };
         if !address.is_multiple_of(aligned) {
-            return Err(format!("a tensor at address {address:#x}: expected a multiple of {aligned}"));
+            return Err(TensorMapError::Address { address, aligned });
         }
-        if let Some(extent) = self.extents[..dimensions].iter().find(|extent| !(1..=1 << 32).contains(*extent)) {
-            return Err(format!("an extent of {extent}: expected 1 to 2^32"));
+        if let Some(&extent) = self.extents[..dimensions].iter().find(|extent| !(1..=1 << 32).contains(*extent)) {
+            return Err(TensorMapError::Extent(extent));
         }
-        if let Some(stride) = self.strides[..dimensions - 1].iter().find(|stride| !stride.is_multiple_of(aligned) || **stride >= 1 << 40) {
-            return Err(format!("a stride of {stride} bytes: expected a multiple of {aligned} below 2^40"));
+        if let Some(&stride) = self.strides[..dimensions - 1].iter().find(|stride| !stride.is_multiple_of(aligned) || **stride >= 1 << 40) {
+            return Err(TensorMapError::Stride { stride, aligned });
         }
-        if let Some(extent) = self.box_extents[..dimensions].iter().find(|extent| !(1..=256).contains(*extent)) {
-            return Err(format!("a box of {extent} elements along a dimension: expected 1 to 256"));
+        if let Some(&extent) = self.box_extents[..dimensions].iter().find(|extent| !(1..=256).contains(*extent)) {
+            return Err(TensorMapError::Box(extent));
         }
         let first = usize::from(interleave == Interleave::None);
-        if let Some(stride) = self.element_strides[first.min(dimensions)..dimensions].iter().find(|stride| !(1..=8).contains(*stride)) {
-            return Err(format!("an element stride of {stride}: expected 1 to 8"));
+        if let Some(&stride) = self.element_strides[first.min(dimensions)..dimensions].iter().find(|stride| !(1..=8).contains(*stride)) {
+            return Err(TensorMapError::ElementStride(stride));
         }
         let row = u64::from(self.box_extents[0]) * element.bytes();
         match (interleave, swizzle.span()) {
-            _ if !row.is_multiple_of(CHUNK) => return Err(format!("rows of {row} bytes: expected a multiple of {CHUNK}")),
+            _ if !row.is_multiple_of(CHUNK) => return Err(TensorMapError::Row(row)),
             (Interleave::None, Some(span)) if row > span => {
-                return Err(format!("rows of {row} bytes swizzled over {span}: expected {span} at most"));
+                return Err(TensorMapError::SwizzledRow { row, span });
             }
-            (Interleave::B32, span) if span != Some(32) => return Err("channels interleaved by 32 bytes: expected a swizzle of 32".into()),
+            (Interleave::B32, span) if span != Some(32) => return Err(TensorMapError::InterleavedSwizzle),
             _ => {}
         }
         if self.fills_with_nans && !element.is_float() {
-            return Err(format!("NaNs outside of a tensor of {element:?}: expected a floating-point type"));
+            return Err(TensorMapError::Nans(element));
         }
         Ok(())
     }
@@ -372,16 +424,15 @@ impl TensorMap {
     ///
     /// # Errors
     /// Where the box starts, and where it may.
-    pub fn check_place(&self, coordinates: &[i32], loads: bool) -> Result<(), String> {
+    pub fn check_place(&self, coordinates: &[i32], loads: bool) -> Result<(), TensorMapError> {
         if let Some(dimension) = (0..self.dimensions).find(|&dimension| !loads && coordinates[dimension] < 0) {
-            let at = coordinates[dimension];
-            return Err(format!("a box that is stored at {at} along dimension {dimension}: only loads start before the tensor"));
+            return Err(TensorMapError::StoredBefore { at: coordinates[dimension], dimension });
         }
         let bytes = i64::from(coordinates[0]) * self.unit() as i64;
         if bytes % CHUNK as i64 == 0 {
             return Ok(());
         }
-        Err(format!("a box at {} along the first dimension, which is {bytes} bytes: expected a multiple of {CHUNK}", coordinates[0]))
+        Err(TensorMapError::Place { at: coordinates[0], bytes })
     }
 
     /// The bytes of the box at these coordinates, one for each dimension, in their order. The map must be one that [`TensorMap::check`] lets through.

@@ -195,7 +195,7 @@ impl Executor<'_> {
     fn map(&self, lane: usize, address: u64) -> Result<TensorMap, ExecError> {
         let map = self.bytes_of_map(lane, address)?;
         let map = TensorMap::of_bytes(&map).map_err(|why| wrong(lane, self.no_map(address, why)))?;
-        map.check().map_err(|why| wrong(lane, self.no_map(address, &why)))?;
+        map.check().map_err(|why| wrong(lane, self.no_map(address, &why.to_string())))?;
         if self.block.member.place(address).is_some() {
             return Err(wrong(lane, self.no_map(address, "it must be in global, constant or parameter memory")));
         }
@@ -255,7 +255,7 @@ impl Executor<'_> {
             let map = self.map(lane, maps[lane])?;
             self.fits(lane, &map, coordinates.len())?;
             let coordinates: Vec<i32> = coordinates.iter().map(|row| row[lane] as i32).collect();
-            map.check_place(&coordinates, loads).map_err(|why| wrong(lane, why))?;
+            map.check_place(&coordinates, loads).map_err(|why| wrong(lane, why.into()))?;
             let reduction = match copy.reduction {
                 None => None,
                 Some(op) => {
