@@ -101,8 +101,8 @@ impl Case {
     pub fn check_known(&self, registry: &Registry) -> Result<(), CaseError> {
         let known = match self {
             Case::Collective(case) => case.check_known(registry),
-            Case::Product(case) => case.check_known(registry),
-            Case::Task(case) => case.check_known(registry),
+            Case::Product(case) => case.check_known(registry).map_err(String::from),
+            Case::Task(case) => case.check_known(registry).map_err(String::from),
         };
         known.map_err(|problem| CaseError::new(&self.to_string(), problem))
     }

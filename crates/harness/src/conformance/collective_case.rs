@@ -8,7 +8,7 @@ use std::{collections::BTreeMap, fmt, str::FromStr, sync::Arc};
 
 use super::inputs::{InputClass, Payload, Transform, mix};
 use passmuster_plan::{
-    algorithms::{Algorithm, Registry, kit::MAX_BLOCKS},
+    algorithms::{Algorithm, Registry, RegistryError, kit::MAX_BLOCKS},
     collective::{Collective, Counts, DType, ReduceOp, Shape},
     machine::Site,
     plan::{Departure, MAX_RANKS},
@@ -328,13 +328,13 @@ impl CollectiveCase {
     ///
     /// # Errors
     /// An unknown algorithm, with the names there are.
-    pub fn algorithms(&self, registry: &Registry) -> Result<Vec<Arc<dyn Algorithm>>, String> {
+    pub fn algorithms(&self, registry: &Registry) -> Result<Vec<Arc<dyn Algorithm>>, RegistryError> {
         let mut names: Vec<&str> = if self.calls.is_empty() { vec![&self.algorithm] } else { Vec::new() };
         names.extend(self.shots().map(|shot| shot.algorithm.as_str()));
         names.extend(self.peer.as_deref());
         names.sort_unstable();
         names.dedup();
-        names.into_iter().map(|name| registry.find(self.collective, name).map_err(|error| error.to_string())).collect()
+        names.into_iter().map(|name| registry.find(self.collective, name)).collect()
     }
 
     /// Whether a registry has all the algorithms that the case names.
@@ -343,7 +343,7 @@ impl CollectiveCase {
     /// An unknown algorithm, with the names there are.
     pub fn check_known(&self, registry: &Registry) -> Result<(), String> {
         self.algorithms(registry)?;
-        registry.find(self.collective, &self.algorithm).map(drop).map_err(|error| error.to_string())
+        registry.find(self.collective, &self.algorithm).map(drop).map_err(String::from)
     }
 
     /// Environment variables that the machine's process needs for this case.

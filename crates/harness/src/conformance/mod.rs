@@ -49,7 +49,7 @@ pub use inputs::{InputClass, Payload, Transform};
 pub use lists::List;
 pub use oracle::{Expected, Oracle, Rule, oracle};
 pub use passmuster_plan::words::counted;
-pub use products::{Numbers, ProductCase};
+pub use products::{Numbers, ProductCase, UnknownProduct};
 pub use query::Query;
 pub use tasks::TaskCase;
 pub use verdict::{Finding, Place, Status, Verdict};

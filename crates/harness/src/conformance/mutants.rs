@@ -226,18 +226,23 @@ pub struct Equivalent {
     pub reason: String,
 }
 
+/// Why the list of mutants that do nothing wrong cannot be read.
+#[derive(Clone, Debug, PartialEq, thiserror::Error)]
+#[error("fixtures/mutants/equivalent.toml: {0}")]
+pub struct EquivalentsError(#[from] toml::de::Error);
+
 /// The derived mutants that do nothing wrong, of the kernels of a registry: fixtures/mutants/equivalent.toml.
 ///
 /// # Errors
 /// What is wrong with the file, and where.
-pub fn equivalents(registry: &Registry) -> Result<Vec<Equivalent>, String> {
+pub fn equivalents(registry: &Registry) -> Result<Vec<Equivalent>, EquivalentsError> {
     #[derive(Deserialize)]
     #[serde(deny_unknown_fields)]
     struct File {
         #[serde(default)]
         equivalent: Vec<Equivalent>,
     }
-    let file: File = toml::from_str(registry.equivalents()).map_err(|error| format!("fixtures/mutants/equivalent.toml: {error}"))?;
+    let file: File = toml::from_str(registry.equivalents())?;
     Ok(file.equivalent)
 }
 

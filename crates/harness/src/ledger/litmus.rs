@@ -8,7 +8,7 @@ use std::{collections::BTreeMap, sync::Arc, time::Duration};
 use serde::{Deserialize, Serialize};
 
 use crate::conformance::{Status, report::RecordCase};
-use passmuster_emulator::litmus::{BYTES, Litmus};
+use passmuster_emulator::litmus::{BYTES, Litmus, LitmusError};
 use passmuster_plan::{
     collective::DType,
     library::Library,
@@ -34,13 +34,23 @@ pub struct Test {
     pub litmus: Litmus,
 }
 
+/// Why a file is no litmus test.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{name}: {why}")]
+pub struct TestError {
+    /// The name of the test.
+    pub name: String,
+    /// Why.
+    pub why: LitmusError,
+}
+
 impl Test {
     /// A test of a file.
     ///
     /// # Errors
     /// As [`Litmus::of`], with the name before it.
-    pub fn new(name: &str, text: &str) -> Result<Test, String> {
-        let litmus = Litmus::of(text).map_err(|error| format!("{name}: {error}"))?;
+    pub fn new(name: &str, text: &str) -> Result<Test, TestError> {
+        let litmus = Litmus::of(text).map_err(|why| TestError { name: name.to_owned(), why })?;
         Ok(Test { name: name.to_owned(), text: text.to_owned(), litmus })
     }
 

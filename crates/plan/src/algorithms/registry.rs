@@ -282,8 +282,8 @@ impl Registry {
     /// The same as it does calls with an operator: see [`Registry::for_operator`].
     ///
     /// # Errors
-    /// As [`Registry::find`].
-    pub fn find_for(&self, collective: Collective, name: &str, op: ReduceOp) -> Result<Arc<dyn Algorithm>, RegistryError> {
+    /// The message of the error of [`Registry::find`].
+    pub fn find_for(&self, collective: Collective, name: &str, op: ReduceOp) -> Result<Arc<dyn Algorithm>, String> {
         Ok(self.for_operator(&self.find(collective, name)?, op))
     }
 

@@ -10,7 +10,7 @@ use crate::conformance::{
     shrink::Simplify,
 };
 use passmuster_plan::{
-    algorithms::{Registry, TensorParallel, TensorParallelFusion},
+    algorithms::{Registry, RegistryError, TensorParallel, TensorParallelFusion},
     collective::{DType, Layout, Product},
     plan::MAX_WORLD,
     words::expected,
@@ -47,6 +47,39 @@ pub(in crate::conformance) const KEYS: [&str; 10] = ["w", "rows", "columns", "de
 /// The most groups.
 const MOST_GROUPS: u32 = 4;
 
+/// Why a registry does not have what a case runs.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum UnknownProduct {
+    /// There is no such algorithm.
+    #[error(transparent)]
+    Algorithm(#[from] RegistryError),
+    /// The case names a tile, and the algorithm has no choice of them.
+    #[error("tile={columns}: {half}/{algorithm} has no choice of tiles")]
+    NoTiles {
+        /// Columns of the tile.
+        columns: u32,
+        /// What the algorithm is of.
+        half: TensorParallelFusion,
+        /// The algorithm.
+        algorithm: String,
+    },
+    /// The algorithm has no such tile.
+    #[error("tile={columns}: expected one of {}", known.iter().map(u32::to_string).collect::<Vec<_>>().join(", "))]
+    Tile {
+        /// Columns of the tile.
+        columns: u32,
+        /// Those that it has.
+        known: Vec<u32>,
+    },
+}
+
+impl From<UnknownProduct> for String {
+    fn from(error: UnknownProduct) -> String {
+        error.to_string()
+    }
+}
+
 impl ProductCase {
     /// A case with every default: integers, the best tiles, one group, nobody late, seed 0.
     pub fn new(half: TensorParallelFusion, algorithm: &str, product: Product, world: u32) -> ProductCase {
@@ -58,24 +91,21 @@ impl ProductCase {
     ///
     /// # Errors
     /// An unknown algorithm, tiles that there are not, or of an algorithm that has no choice of them.
-    pub fn algorithm(&self, registry: &Registry) -> Result<Arc<dyn TensorParallel>, String> {
-        let algorithm = registry.product(self.half, &self.algorithm).map_err(|error| error.to_string())?;
+    pub fn algorithm(&self, registry: &Registry) -> Result<Arc<dyn TensorParallel>, UnknownProduct> {
+        let algorithm = registry.product(self.half, &self.algorithm)?;
         let Some(columns) = self.tile else { return Ok(algorithm.clone()) };
         let tiles = algorithm.tiles();
         if tiles.is_empty() {
-            return Err(format!("tile={columns}: {}/{} has no choice of tiles", self.half, self.algorithm));
+            return Err(UnknownProduct::NoTiles { columns, half: self.half, algorithm: self.algorithm.clone() });
         }
-        algorithm.tiled(columns).ok_or_else(|| {
-            let all: Vec<String> = tiles.iter().map(u32::to_string).collect();
-            format!("tile={columns}: expected one of {}", all.join(", "))
-        })
+        algorithm.tiled(columns).ok_or_else(|| UnknownProduct::Tile { columns, known: tiles.to_vec() })
     }
 
     /// Whether a registry has the algorithm, with the case's tiles.
     ///
     /// # Errors
     /// As [`ProductCase::algorithm`].
-    pub fn check_known(&self, registry: &Registry) -> Result<(), String> {
+    pub fn check_known(&self, registry: &Registry) -> Result<(), UnknownProduct> {
         self.algorithm(registry).map(drop)
     }
 

@@ -13,7 +13,7 @@ use half::{bf16, f16};
 use smallvec::SmallVec;
 
 pub(super) use case::KEYS;
-pub use case::ProductCase;
+pub use case::{ProductCase, UnknownProduct};
 pub use numbers::Numbers;
 
 use self::{

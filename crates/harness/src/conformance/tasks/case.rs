@@ -11,11 +11,11 @@ use crate::conformance::{
     shrink::Simplify,
 };
 use passmuster_plan::{
-    algorithms::{Registry, TaskAlgorithm},
+    algorithms::{Registry, RegistryError, TaskAlgorithm},
     collective::{DType, from_name},
     plan::MAX_RANKS,
-    task::{Task, TaskCall, of_ranks},
-    words::expected,
+    task::{Task, TaskCall, TaskError, of_ranks},
+    words::UnknownName,
 };
 
 /// What stands in an id where those of collectives have the operator.
@@ -105,6 +105,38 @@ pub struct TaskCase {
     pub seed: u64,
 }
 
+/// Why a registry does not have what a case runs, or not with its parameters.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum UnknownTask {
+    /// There is no such algorithm.
+    #[error(transparent)]
+    Algorithm(#[from] RegistryError),
+    /// The task has no such parameter.
+    #[error(transparent)]
+    Key(#[from] UnknownName),
+    /// The case lacks a parameter of the task.
+    #[error("{parameter}= must be given")]
+    NotGiven {
+        /// The parameter.
+        parameter: String,
+    },
+    /// Ranks differ in a parameter that is the same for all.
+    #[error("{parameter}={given}: the task does not say that ranks may differ in it (per_rank = true)")]
+    OfAllRanks {
+        /// The parameter.
+        parameter: String,
+        /// What the case has.
+        given: String,
+    },
+}
+
+impl From<UnknownTask> for String {
+    fn from(error: UnknownTask) -> String {
+        error.to_string()
+    }
+}
+
 impl TaskCase {
     /// A case with every default.
     pub fn new(task: &str, algorithm: &str, dtype: DType, world: u32, parameters: Vec<(String, Sizes)>) -> TaskCase {
@@ -126,27 +158,26 @@ impl TaskCase {
     ///
     /// # Errors
     /// An unknown one, with those that there are.
-    pub fn algorithm<'r>(&self, registry: &'r Registry) -> Result<&'r Arc<dyn TaskAlgorithm>, String> {
-        registry.task(&self.task, &self.algorithm).map_err(|error| error.to_string())
+    pub fn algorithm<'r>(&self, registry: &'r Registry) -> Result<&'r Arc<dyn TaskAlgorithm>, RegistryError> {
+        registry.task(&self.task, &self.algorithm)
     }
 
     /// Whether a registry has the algorithm, and its task the parameters.
     ///
     /// # Errors
     /// An unknown algorithm, or a parameter that is missing or that the task does not have.
-    pub fn check_known(&self, registry: &Registry) -> Result<(), String> {
+    pub fn check_known(&self, registry: &Registry) -> Result<(), UnknownTask> {
         let task = self.algorithm(registry)?.task();
         let names: Vec<&str> = task.parameters().iter().map(|parameter| parameter.name.as_str()).collect();
         if let Some((key, _)) = self.parameters.iter().find(|(key, _)| !names.contains(&key.as_str())) {
-            let known: Vec<&str> = KEYS.into_iter().chain(names).collect();
-            return Err(format!("unknown key `{key}`: {}", expected(key, &known)));
+            return Err(UnknownName::new("key", key, KEYS.into_iter().chain(names)).into());
         }
         for parameter in task.parameters() {
             let Some((_, sizes)) = self.parameters.iter().find(|(key, _)| *key == parameter.name) else {
-                return Err(format!("{}= must be given", parameter.name));
+                return Err(UnknownTask::NotGiven { parameter: parameter.name.clone() });
             };
             if !parameter.per_rank && sizes.0.iter().any(|of_call| of_call.len() > 1) {
-                return Err(format!("{}={sizes}: the task does not say that ranks may differ in it (per_rank = true)", parameter.name));
+                return Err(UnknownTask::OfAllRanks { parameter: parameter.name.clone(), given: sizes.to_string() });
             }
         }
         Ok(())
@@ -156,7 +187,7 @@ impl TaskCase {
     ///
     /// # Errors
     /// As [`TaskCall::new`].
-    pub fn calls(&self, algorithm: &dyn TaskAlgorithm) -> Result<Vec<TaskCall>, String> {
+    pub fn calls(&self, algorithm: &dyn TaskAlgorithm) -> Result<Vec<TaskCall>, TaskError> {
         let task = algorithm.task();
         let sizes: Vec<&Sizes> = task
             .parameters()
@@ -165,7 +196,7 @@ impl TaskCase {
             .collect();
         let of_call = |call| {
             let of_rank = |rank| sizes.iter().map(|sizes| sizes.at(call, rank)).collect();
-            TaskCall::new(task, self.dtype, (0..self.world as usize).map(of_rank).collect()).map_err(String::from)
+            TaskCall::new(task, self.dtype, (0..self.world as usize).map(of_rank).collect())
         };
         (0..self.number_of_calls()).map(of_call).collect()
     }

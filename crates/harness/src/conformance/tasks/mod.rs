@@ -16,7 +16,7 @@ use passmuster_plan::{
     with_element,
 };
 
-pub use case::{Drawn, Sizes, TaskCase};
+pub use case::{Drawn, Sizes, TaskCase, UnknownTask};
 pub(super) use case::{KEYS, is_of_task};
 pub use program::{Program, ProgramError};
 
@@ -40,7 +40,7 @@ pub(super) fn judge(case: &TaskCase, machine: &mut dyn Machine, settings: &Setti
 fn try_judge(case: &TaskCase, machine: &mut dyn Machine, settings: &Settings<'_>) -> Result<Verdict, MachineError> {
     machine.close_groups();
     let world = case.world as usize;
-    let algorithm = case.algorithm(settings.registry).map_err(|reason| MachineError::Invalid { reason })?;
+    let algorithm = case.algorithm(settings.registry).map_err(|error| MachineError::Invalid { reason: error.into() })?;
     let scenario = scenario::build(settings.registry, case, machine.waiting_blocks(world, 1))
         .map_err(|reason| MachineError::NotSupported { reason })?;
     machine.check_budget(elements(&scenario.calls))?;
