@@ -449,10 +449,13 @@ fn steps_are_held_against_their_own_sequence_and_the_peers_best() {
     let record = record_of(timings);
     let page = page_of(&record);
     assert!(page.contains("rendezvous / steps") && page.contains("M: rows of each rank"), "{page}");
-    let schema = include_str!("../../../docs/reference/record-schema.md");
+    let schema = include_str!("../../../docs/reference/record-schema-commands.md");
     let case = serde_json::to_value(&record.cases[4]).unwrap();
     for (field, _) in case.as_object().unwrap() {
-        assert!(schema.contains(&format!("| `cases[].{field}` |")), "docs/reference/record-schema.md does not say what `{field}` is");
+        assert!(
+            schema.contains(&format!("| `cases[].{field}` |")),
+            "docs/reference/record-schema-commands.md does not say what `{field}` is"
+        );
     }
     let lines = csv(&record.cases);
     assert!(lines.lines().nth(1).unwrap().starts_with("fsdp,bf16,,8,,2048,8192,8192,8,,matmul,graph,pass,"), "{lines}");
@@ -479,9 +482,12 @@ fn hosts_that_wait_at_the_end_are_held_against_those_that_wait_for_each_batch() 
         drawn[0].svg().unwrap().contains("microseconds for all batches"),
         "hosts get no verdict in a graph: the plot is of eager times"
     );
-    let schema = include_str!("../../../docs/reference/record-schema.md");
+    let schema = include_str!("../../../docs/reference/record-schema-commands.md");
     for (field, _) in serde_json::to_value(&record.cases[0]).unwrap().as_object().unwrap() {
-        assert!(schema.contains(&format!("| `cases[].{field}` |")), "docs/reference/record-schema.md does not say what `{field}` is");
+        assert!(
+            schema.contains(&format!("| `cases[].{field}` |")),
+            "docs/reference/record-schema-commands.md does not say what `{field}` is"
+        );
     }
 }
 
@@ -918,10 +924,13 @@ fn records_read_back_as_they_were_written() {
     let record = record_of(made_up(1.0));
     let text = serde_json::to_string(&record).unwrap();
     assert_eq!(serde_json::from_str::<Record<Timing>>(&text).unwrap(), record);
-    let schema = include_str!("../../../docs/reference/record-schema.md");
+    let schema = include_str!("../../../docs/reference/record-schema-commands.md");
     let case = serde_json::to_value(&record.cases[1]).unwrap();
     for (field, _) in case.as_object().unwrap() {
-        assert!(schema.contains(&format!("| `cases[].{field}` |")), "docs/reference/record-schema.md does not say what `{field}` is");
+        assert!(
+            schema.contains(&format!("| `cases[].{field}` |")),
+            "docs/reference/record-schema-commands.md does not say what `{field}` is"
+        );
     }
     let old = recorded("h200x4-bench").cases.remove(0);
     assert_eq!((old.method.rounds, old.method.copies, old.method.flush, old.method.gated), (1, 1, 0, false));

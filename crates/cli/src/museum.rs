@@ -64,7 +64,7 @@ pub(crate) struct Museum {
     /// Schedules that a fixed kernel must pass, on the emulator.
     #[arg(long, value_name = "N", default_value_t = 20, value_parser = clap::value_parser!(u64).range(1..))]
     schedules: u64,
-    /// Write the record of the run (docs/reference/record-schema.md).
+    /// Write the record of the run (docs/reference/record-schema-commands.md).
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
     /// A record of `museum --machine cuda`, to show beside the emulator's results.

@@ -78,7 +78,7 @@ pub(crate) struct Mutants {
     /// On GPUs: how long one mutant may take, in seconds or with a unit, as in 2min.
     #[arg(long, value_name = "TIME", default_value = "60s", value_parser = units::duration_above_zero)]
     budget: Duration,
-    /// Write the record of the run (docs/reference/record-schema.md). An interrupted run leaves FILE.partial.
+    /// Write the record of the run (docs/reference/record-schema-commands.md). An interrupted run leaves FILE.partial.
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
     /// Continue an interrupted run: keep the outcomes of its record and run the rest. Sources, machine and options must be the same.

@@ -46,7 +46,7 @@ pub(crate) struct Peers {
     /// Folder for PTX and specifications.
     #[arg(long, value_name = "DIR", default_value = "target/peers")]
     into: PathBuf,
-    /// Write the table as a record (docs/reference/record-schema.md).
+    /// Write the table as a record (docs/reference/record-schema-commands.md).
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
 }

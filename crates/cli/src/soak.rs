@@ -94,7 +94,7 @@ pub(crate) struct Soak {
     /// inconclusive.
     #[arg(long, value_name = "TIME", value_parser = units::duration_above_zero)]
     deadline: Option<Duration>,
-    /// Write the record of the run (docs/reference/record-schema.md).
+    /// Write the record of the run (docs/reference/record-schema-commands.md).
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
     /// Where the scripts run.

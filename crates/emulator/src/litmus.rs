@@ -1,4 +1,4 @@
-//! Litmus tests: files of PTX whose first lines say what they show, how they are launched and what is found (docs/emulator/async-proxy.md has all of them).
+//! Litmus tests: files of PTX whose first lines say what they show, how they are launched and what is found (docs/emulator/litmus.md has all of them).
 //!
 //! A line of `// KEY: VALUE` for each thing that is said:
 //!

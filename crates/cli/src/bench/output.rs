@@ -17,7 +17,7 @@ use crate::{
 /// Where timings go besides the terminal.
 #[derive(clap::Args)]
 pub(crate) struct Output {
-    /// Write the record of the run (docs/reference/record-schema.md).
+    /// Write the record of the run (docs/reference/record-schema-commands.md).
     #[arg(long, value_name = "FILE", visible_alias = "save")]
     json: Option<PathBuf>,
     /// Write the tables as Markdown.

@@ -51,7 +51,7 @@ pub(crate) struct Ledger {
     /// Differences to print for each form and kind.
     #[arg(long, value_name = "N", default_value_t = 1)]
     examples: usize,
-    /// Run the litmus tests in this folder instead (docs/emulator/async-proxy.md): does memory end as the emulator allows? Only those for one GPU run.
+    /// Run the litmus tests in this folder instead (docs/emulator/litmus.md): does memory end as the emulator allows? Only those for one GPU run.
     #[arg(long, value_name = "DIR", num_args = 0..=1, default_missing_value = litmus::FOLDER, conflicts_with_all = ["list", "ptx", "all"])]
     litmus: Option<PathBuf>,
     /// Litmus tests to skip, by name (they crash the GPU).
@@ -72,7 +72,7 @@ pub(crate) struct Ledger {
     /// Write the kernels' PTX into this folder and stop.
     #[arg(long, value_name = "DIR")]
     ptx: Option<PathBuf>,
-    /// Write the record of the run (docs/reference/record-schema.md).
+    /// Write the record of the run (docs/reference/record-schema-commands.md).
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
     #[command(flatten)]

@@ -1,4 +1,4 @@
-//! docs/reference/case-ids.md mentions everything that an id, a query or a verdict can say.
+//! docs/reference/case-ids.md and checks.md mention everything that an id, a query or a verdict can say.
 
 use std::{collections::BTreeSet, time::Duration};
 
@@ -22,12 +22,14 @@ use passmuster_plan::{
     plan::{MAX_RANKS, Step},
 };
 
-const DOCUMENT: &str = include_str!("../../docs/reference/case-ids.md");
+const IDS: &str = include_str!("../../docs/reference/case-ids.md");
+const CHECKS: &str = include_str!("../../docs/reference/checks.md");
 const OF_TASKS: &str = include_str!("../../docs/reference/tasks.md");
 
 #[track_caller]
 fn assert_row(name: &str, what: &str) {
-    assert!(DOCUMENT.contains(&format!("| `{name}` |")), "docs/reference/case-ids.md has no row for {what} `{name}`");
+    let row = format!("| `{name}` |");
+    assert!(IDS.contains(&row) || CHECKS.contains(&row), "docs/reference/case-ids.md and checks.md have no row for {what} `{name}`");
 }
 
 /// What is said of a case on ranks without bugs.
@@ -103,7 +105,7 @@ fn is_case(line: &str) -> bool {
 #[test]
 fn ids_in_the_document_are_ids_and_queries_are_queries() {
     let mut ids = 0;
-    for block in DOCUMENT.split("```").skip(1).step_by(2) {
+    for block in IDS.split("```").skip(1).step_by(2) {
         for line in block.lines().skip(1).filter(|line| is_case(line)) {
             let text = line.split("  ").next().unwrap();
             let query = Query::new(text).unwrap_or_else(|error| panic!("{error}"));
@@ -121,7 +123,8 @@ fn ids_in_the_document_are_ids_and_queries_are_queries() {
 
 /// The cells of the rows of a section's table, without backticks around a whole cell. Sections are named by their heads, tables by the head of their first column.
 fn table(section: &str, first_column: &str) -> Vec<Vec<String>> {
-    table_of(DOCUMENT, section, first_column)
+    let document = if CHECKS.contains(&format!("\n## {section}\n")) { CHECKS } else { IDS };
+    table_of(document, section, first_column)
 }
 
 fn table_of(document: &str, section: &str, first_column: &str) -> Vec<Vec<String>> {
@@ -149,7 +152,7 @@ fn defaults_are_those_of_the_code() {
     let mut seen = 0;
     let of_task = TaskCase::new("norm", "mine", DType::BF16, 2, Vec::new());
     for (section, case) in [("Ids", &case as &dyn CaseId), ("Products", &of_product as &dyn CaseId), ("Cases", &of_task as &dyn CaseId)] {
-        for row in table_of(if section == "Cases" { OF_TASKS } else { DOCUMENT }, section, "key") {
+        for row in table_of(if section == "Cases" { OF_TASKS } else { IDS }, section, "key") {
             let (default, keys) = (&row[2], row[0].split(", ").map(|key| literal(key).unwrap()));
             for key in keys {
                 seen += 1;
@@ -211,7 +214,7 @@ fn tiles_operators_and_findings_are_those_of_the_code() {
 /// If this fails, the page does not name an algorithm, or names it under another collective.
 #[test]
 fn algorithms_are_named_under_their_collectives() {
-    let (_, text) = DOCUMENT.split_once("\nAlgorithms of all_reduce: ").unwrap();
+    let (_, text) = IDS.split_once("\nAlgorithms of all_reduce: ").unwrap();
     let (text, rest) = text.split_once(". Each of NCCL's runs").unwrap();
     let one_line = |text: &str| text.split_whitespace().collect::<Vec<_>>().join(" ");
     let text = format!("of all_reduce: {}", one_line(text));

@@ -161,7 +161,7 @@ fn spellings_of_one_form_have_one_name() {
 
 #[test]
 fn the_schema_names_every_field_of_a_row() {
-    let schema = include_str!("../../docs/reference/record-schema.md");
+    let schema = include_str!("../../docs/reference/record-schema-commands.md");
     let of = |name: &str, expected: u64, got: u64| {
         let form = form(name);
         Row::compare(&form, &Inputs { planes: vec![vec![0]; form.operands.len()] }, &[expected], &[got], 1)
@@ -177,7 +177,7 @@ fn the_schema_names_every_field_of_a_row() {
     for field in fields {
         assert!(
             schema.contains(&format!("| `cases[].{field}` |")),
-            "docs/reference/record-schema.md does not say what `cases[].{field}` is"
+            "docs/reference/record-schema-commands.md does not say what `cases[].{field}` is"
         );
     }
 }

@@ -220,12 +220,12 @@ fn what_is_written_beyond_a_buffer_is_found_in_every_group() {
     }
 }
 
-/// If this fails, a property that docs/reference/case-ids.md has is looked at in none of the cases above.
+/// If this fails, a property that docs/reference/checks.md has is looked at in none of the cases above.
 #[test]
 fn the_cases_have_every_property() {
     let mut held: BTreeSet<String> = BTreeSet::new();
     CASES.iter().for_each(|id| held.extend(CarriedOut::new(&prepared(id)).judged().held));
-    let document = include_str!("../../../docs/reference/case-ids.md");
+    let document = include_str!("../../../docs/reference/checks.md");
     let (_, section) = document.split_once("\n## Properties\n").unwrap();
     let (table, _) = section.split_once("\nA relation is reported").unwrap();
     let mut rows: BTreeSet<String> =
