@@ -26,15 +26,15 @@ use self::{
 
 /// What `cargo xtask test --help` says.
 pub const HELP: &str = "\
-Run what a change can affect: formatting, lints, tests, documentation examples, the Python package, PTX drift, generated documents, records, tidiness, archives.
-No GPU is needed.
+Run what a change can affect: formatting, lints, tests, documentation examples, the Python package, PTX drift, generated documents, records, tidiness, archives,
+licences. No GPU is needed.
 
 The change is what differs from the merge base with origin/main, or with main if there is no such branch: commits, edits and new files. A map from paths to
 tests and steps (xtask/src/test/affected.rs) says what that can affect. Everything runs if the base is unknown, if nothing differs from it, or if the map does
 not know a file. Nothing else decides: not the commit, the date or chance. The command ends with what it left out.
 
 It stops at the first step that fails, with exit status 1. Tests run under cargo-nextest if it is installed; without it every test runs. A component that this
-machine lacks (MPI, a browser, ...) is named at the end.
+machine lacks (MPI, a browser, cargo-deny, ...) is named at the end.
 
 Usage: cargo xtask test [--all | --base REV | --machine] [--list]
 
@@ -255,6 +255,14 @@ impl Gate<'_> {
             Step::Python => self.python(),
             Step::Tidiness => tree::tidy(sh),
             Step::Archives => tree::packs(sh, &target()?),
+            Step::Dependencies if cmd!(sh, "cargo deny --version").quiet().ignore_stdout().ignore_stderr().run().is_ok() => {
+                // Advisories need the network: .github/workflows/test.yml checks them.
+                succeeds(cmd!(sh, "cargo deny --offline check bans licenses sources"))
+            }
+            Step::Dependencies => {
+                self.missing.push("licences and sources of dependencies were not checked: cargo install --locked cargo-deny".into());
+                Ok(true)
+            }
         }
     }
 

@@ -18,6 +18,24 @@ fn published() -> Vec<Value> {
     packages
 }
 
+/// If this fails, the tag of this version has no message, or its changes stand under another version.
+#[test]
+fn changelog_begins_with_the_version() {
+    let changelog = fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("../CHANGELOG.md")).unwrap();
+    let mut sections = changelog.split("\n## ").skip(1);
+    let newest = sections.find(|section| !section.starts_with("Unreleased\n")).unwrap();
+    let version = env!("CARGO_PKG_VERSION");
+    assert!(
+        newest.starts_with(&format!("{version} - 20")),
+        "Cargo.toml has {version}, the changelog begins with {}",
+        newest.lines().next().unwrap()
+    );
+    assert!(newest.lines().filter(|line| line.starts_with("- ")).count() > 3, "no changes: {newest}");
+    for package in published() {
+        assert_eq!(package["version"], version, "{}", package["name"]);
+    }
+}
+
 fn folder(package: &Value) -> &Path {
     Path::new(package["manifest_path"].as_str().unwrap()).parent().unwrap()
 }

@@ -31,11 +31,13 @@ pub enum Step {
     Tidiness,
     /// What crates.io would get.
     Archives,
+    /// Licences, sources and duplicates of dependencies, by `deny.toml`.
+    Dependencies,
 }
 
 impl Step {
     /// All of them, in order.
-    pub const ALL: [Step; 11] = [
+    pub const ALL: [Step; 12] = [
         Step::Formatting,
         Step::Lints,
         Step::Tests,
@@ -47,6 +49,7 @@ impl Step {
         Step::Records,
         Step::Tidiness,
         Step::Archives,
+        Step::Dependencies,
     ];
 
     /// Those that take seconds. They run for every change.
@@ -67,6 +70,7 @@ impl fmt::Display for Step {
             Step::Records => "records",
             Step::Tidiness => "tidiness",
             Step::Archives => "archives",
+            Step::Dependencies => "licences and sources of dependencies",
         })
     }
 }
@@ -365,12 +369,13 @@ const RULES: &[Rule] = &[
     },
     Rule { paths: &["src/**"], runs: &[Run::Dependents("passmuster")], leaves: "", why: "the front door, and what depends on it" },
     Rule { paths: &["action.yml", ".ci/action"], runs: &[target("passmuster", "action")], leaves: "", why: "a test runs the script" },
+    Rule { paths: &["deny.toml"], runs: &[Run::Step(Step::Dependencies)], leaves: "", why: "cargo-deny reads it" },
     Rule { paths: &[".github/**"], runs: &[target("xtask", "documents")], leaves: "", why: "its host reads them" },
     // What nothing here can test.
     Rule { paths: &[".gitattributes", ".gitignore"], runs: &[target("xtask", "tree")], leaves: "", why: "git and its hosts read them" },
     // What builds and runs the tests.
     Rule {
-        paths: &["Cargo.toml", "Cargo.lock", "rustfmt.toml", ".cargo/**", ".config/**", ".ci/**", "xtask/**"],
+        paths: &["Cargo.toml", "Cargo.lock", "rust-toolchain.toml", "rustfmt.toml", ".cargo/**", ".config/**", ".ci/**", "xtask/**"],
         runs: &[Run::Everything],
         leaves: "",
         why: "all tests are built or run by them",
@@ -536,7 +541,7 @@ mod tests {
         assert_eq!(selection.filter(), "package(=passmuster-harness) & binary(=documents) | package(=xtask) & binary(=documents)");
         assert_eq!(selection.targets.iter().collect::<Vec<_>>(), ["--test=documents"]);
         assert_eq!(selection.steps, [Step::Formatting, Step::Tests, Step::Documents, Step::Records, Step::Tidiness].into());
-        assert_eq!(selection.left_out(), [Step::Lints, Step::Examples, Step::Ptx, Step::OwnPtx, Step::Archives]);
+        assert_eq!(selection.left_out(), [Step::Lints, Step::Examples, Step::Ptx, Step::OwnPtx, Step::Archives, Step::Dependencies]);
     }
 
     #[test]
