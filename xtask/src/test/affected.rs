@@ -172,6 +172,12 @@ const RULES: &[Rule] = &[
         why: "they are the heads of crates, and their examples run",
     },
     Rule {
+        paths: &["docs/tutorial-algorithm.md"],
+        runs: &[target("xtask", "documents"), target("own_kernel", "tutorial")],
+        leaves: "",
+        why: "it is followed from an empty folder",
+    },
+    Rule {
         paths: &["docs/**", "**/*.md", "LICENSE-*"],
         runs: &[target("xtask", "documents"), target("passmuster-harness", "documents")],
         leaves: "",
