@@ -126,6 +126,9 @@ const KERNELS: &[Run] = &[
 const NOT_OF_KERNELS: &str = "tests that run kernels to try something else (schedules, streams, processes, hangs), and mutants of kernels: \
                               the emulator's record of mutants must be made again for a kernel, and has all of them";
 
+/// Whether what a document shows is there: blocks, commands and their options, parts of specifications.
+const SHOWN: Run = Run::Target { package: "passmuster", target: "pages", only: "not test(/^commands_print/)" };
+
 /// The first rule that has a file's path decides.
 const RULES: &[Rule] = &[
     // The Python package, whose README is a document, too.
@@ -143,9 +146,10 @@ const RULES: &[Rule] = &[
             target("passmuster-harness", "documents"),
             target("passmuster-harness", LIB),
             target("passmuster-bench", "bench"),
+            target("passmuster", "pages"),
         ],
         leaves: "",
-        why: "unit tests compare them with the code",
+        why: "unit tests compare them with the code, and their commands are run",
     },
     Rule {
         paths: &["docs/reference/specification.schema.json"],
@@ -161,9 +165,21 @@ const RULES: &[Rule] = &[
     },
     Rule {
         paths: &["README.md"],
-        runs: &[target("xtask", "documents"), target("passmuster-bench", "records")],
+        runs: &[target("xtask", "documents"), target("passmuster-bench", "records"), target("passmuster", "pages")],
         leaves: "",
-        why: "a test looks for its plot",
+        why: "a test looks for its plot, and its commands are run",
+    },
+    Rule {
+        paths: &["docs/tutorial-algorithm.md"],
+        runs: &[target("xtask", "documents"), SHOWN, target("own_kernel", "tutorial")],
+        leaves: "",
+        why: "it is followed from an empty folder",
+    },
+    Rule {
+        paths: &["docs/tutorial-foreign-kernel.md", "docs/emulator/races.md"],
+        runs: &[target("xtask", "documents"), target("passmuster-harness", "documents"), target("passmuster", "pages")],
+        leaves: "",
+        why: "their commands are run",
     },
     Rule {
         paths: &["crates/*/README.md"],
@@ -172,16 +188,10 @@ const RULES: &[Rule] = &[
         why: "they are the heads of crates, and their examples run",
     },
     Rule {
-        paths: &["docs/tutorial-algorithm.md"],
-        runs: &[target("xtask", "documents"), target("own_kernel", "tutorial")],
-        leaves: "",
-        why: "it is followed from an empty folder",
-    },
-    Rule {
         paths: &["docs/**", "**/*.md", "LICENSE-*"],
-        runs: &[target("xtask", "documents"), target("passmuster-harness", "documents")],
+        runs: &[target("xtask", "documents"), target("passmuster-harness", "documents"), SHOWN],
         leaves: "",
-        why: "people read them; links and readings of the ISA are checked",
+        why: "people read them; links, readings of the ISA and options of commands are checked",
     },
     // Kernels. A test of each algorithm's smoke list runs them.
     Rule {
@@ -259,7 +269,12 @@ const RULES: &[Rule] = &[
     },
     Rule { paths: &["fixtures/tuning/**"], runs: &[Run::Dependents("passmuster-kernels")], leaves: "", why: "`auto` chooses by it" },
     // Kernels from elsewhere.
-    Rule { paths: &["museum/**"], runs: &[target("passmuster", "museum"), Run::Step(Step::Ptx)], leaves: "", why: "each entry is a test" },
+    Rule {
+        paths: &["museum/**"],
+        runs: &[target("passmuster", "museum"), target("passmuster", "pages"), Run::Step(Step::Ptx)],
+        leaves: "",
+        why: "each entry is a test, and documents show what is said of some",
+    },
     Rule {
         paths: &["examples/foreign/**"],
         runs: &[
@@ -267,6 +282,7 @@ const RULES: &[Rule] = &[
             target("passmuster", "specification"),
             target("passmuster", "elsewhere"),
             target("passmuster", "inspect"),
+            target("passmuster", "pages"),
             Run::Step(Step::Ptx),
         ],
         leaves: "",
@@ -274,7 +290,7 @@ const RULES: &[Rule] = &[
     },
     Rule {
         paths: &["examples/tasks/**"],
-        runs: &[target("passmuster", "tasks"), target("passmuster", "specification"), Run::Step(Step::Ptx)],
+        runs: &[target("passmuster", "tasks"), target("passmuster", "specification"), target("passmuster", "pages"), Run::Step(Step::Ptx)],
         leaves: "",
         why: "specifications and kernels that tests judge",
     },
@@ -543,9 +559,11 @@ mod tests {
 
     #[test]
     fn documents_run_documents_tests() {
-        let selection = selected(&["docs/emulator/races.md", "ARCHITECTURE.md"]);
-        assert_eq!(selection.filter(), "package(=passmuster-harness) & binary(=documents) | package(=xtask) & binary(=documents)");
-        assert_eq!(selection.targets.iter().collect::<Vec<_>>(), ["--test=documents"]);
+        let selection = selected(&["docs/emulator/hangs.md", "ARCHITECTURE.md"]);
+        let expected = "package(=passmuster) & binary(=pages) & (not test(/^commands_print/)) | package(=passmuster-harness) & binary(=documents) \
+                        | package(=xtask) & binary(=documents)";
+        assert_eq!(selection.filter(), expected);
+        assert_eq!(selection.targets.iter().collect::<Vec<_>>(), ["--test=documents", "--test=pages"]);
         assert_eq!(selection.steps, [Step::Formatting, Step::Tests, Step::Documents, Step::Records, Step::Tidiness].into());
         assert_eq!(selection.left_out(), [Step::Lints, Step::Examples, Step::Ptx, Step::OwnPtx, Step::Archives, Step::Dependencies]);
     }
