@@ -45,6 +45,7 @@ fn reader(document: &str, block: &Block) -> Option<&'static str> {
         "toml" if document == "docs/tutorial-algorithm.md" => Some("examples/own_kernel/tests/tutorial.rs"),
         "json" if document == "docs/reference/tasks.md" => Some("a test below"),
         "" if document == "docs/reference/tasks.md" && !block.text.contains("cargo ") => Some("a test below"),
+        "" if document == "docs/emulator/hangs.md" => Some("crates/harness/tests/hangs.rs"),
         "" if document == "docs/reference/case-ids.md" => Some("unit tests of the harness, which read ids and queries"),
         _ => None,
     }
@@ -307,6 +308,38 @@ fn ids_of_tasks_are_ids() {
         assert!(output.status.success(), "{id}: {}", String::from_utf8_lossy(&output.stderr));
         assert_eq!(String::from_utf8_lossy(&output.stdout).trim(), id);
     }
+}
+
+/// If this fails, README says that passmuster needs or takes something else than it does.
+#[test]
+fn versions_in_readme_are_those_of_the_code() {
+    let (readme, workspace, config) = (read("README.md"), read("Cargo.toml"), read(".cargo/config.toml"));
+    let rust = workspace.split_once("rust-version = \"").unwrap().1.split('"').next().unwrap();
+    let nccl = workspace.split_once("\"nccl-0").unwrap().1.split('"').next().unwrap();
+    let processor = config.split_once("target-cpu=").unwrap().1.split('"').next().unwrap();
+    let ranks = passmuster::plan::MAX_RANKS;
+    for said in [
+        format!("| Rust | {rust} or newer |"),
+        format!("| {}.{}, opened at run time |", &nccl[..1], nccl[1..].trim_start_matches('0')),
+        format!("(`{processor}`)"),
+        format!("The emulator takes up to {ranks} ranks"),
+    ] {
+        assert!(readme.contains(&said), "README does not say: {said}");
+    }
+}
+
+/// If this fails, a figure in a sentence of README is another one than in the table that it is from.
+#[test]
+fn figures_in_sentences_are_those_of_tables() {
+    let results = read("docs/performance/results-products.md");
+    let (_, table) = results.split_once("<!-- begin all_gather_matmul-two -->").unwrap();
+    let rows = table.split("<!-- end").next().unwrap().lines().filter(|line| line.starts_with("| ") && line.ends_with(" |"));
+    let last = |row: &str| row.trim_end_matches(" |").rsplit(" | ").next()?.parse::<f64>().ok();
+    let times: Vec<f64> = rows.filter_map(last).collect();
+    assert_eq!(times.len(), 9, "{times:?}");
+    let (least, most) = times.iter().fold((f64::MAX, 0.0f64), |(least, most), &time| (least.min(time), most.max(time)));
+    let said = format!("Fused all-gather + matmul takes {least:.2} to {most:.2} times the matmul alone on two H100.");
+    assert!(read("README.md").contains(&said), "README does not say: {said}");
 }
 
 /// If these fail, the tests above see less than documents show, or take anything for what was printed.
