@@ -25,6 +25,7 @@ from pathlib import Path
 from typing import Any, Mapping
 
 from . import _command
+from ._check import Group, Processes, check
 from ._errors import CommandFailed, CouldNotJudge, Findings, Interrupted, MachineCannot, PassmusterError, ReferenceFailed, UsageError
 from ._reference import Call, Outputs, Reference
 from ._report import Case, Finding, Report
@@ -76,6 +77,7 @@ __all__ = [
     "Expression",
     "Finding",
     "Findings",
+    "Group",
     "Interrupted",
     "Judged",
     "Launch",
@@ -83,6 +85,7 @@ __all__ = [
     "Outputs",
     "PassmusterError",
     "PerRank",
+    "Processes",
     "Reference",
     "ReferenceFailed",
     "Report",
@@ -94,6 +97,7 @@ __all__ = [
     "TritonKernel",
     "Unspecified",
     "UsageError",
+    "check",
     "input",
     "input_output",
     "inspect",

@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 import math
+import select
 import socket
 import sys
 import tempfile
@@ -86,10 +87,16 @@ class Server:
         return self._listener.fileno()
 
     def accept(self) -> socket.socket:
+        """Takes one who wants to ask."""
         connection, _ = self._listener.accept()
         # Unbuffered: what is left in a buffer would not be seen by a selector.
         self._readers[connection] = connection.makefile("rb", buffering=0)
         return connection
+
+    def connection(self, seconds: float) -> socket.socket | None:
+        """Takes one who does not ask, if one comes in time."""
+        ready, _, _ = select.select([self._listener], [], [], seconds)
+        return self._listener.accept()[0] if ready else None
 
     def answer(self, connection: socket.socket) -> bool:
         """Answers one question; false if the other side has gone."""
@@ -99,16 +106,19 @@ class Server:
             if not line:
                 return self._forget(connection)
             question = json.loads(line)
-            call = _call(question, reader)
-            try:
-                answer = _answer(question, self._reference(call))
-            except Exception as error:
-                self.failure = self.failure or error
-                answer = json.dumps({"error": told(error)}).encode() + b"\n"
-            connection.sendall(answer)
+            connection.sendall(self.answered(question, reader))
         except (BrokenPipeError, ConnectionResetError, EOFError):
             return self._forget(connection)
         return True
+
+    def answered(self, question: dict[str, Any], reader: io.RawIOBase) -> bytes:
+        """The answer to a question, whose elements are still to be read."""
+        call = _call(question, reader)
+        try:
+            return _answer(question, self._reference(call))
+        except Exception as error:
+            self.failure = self.failure or error
+            return json.dumps({"error": told(error)}).encode() + b"\n"
 
     def _forget(self, connection: socket.socket) -> bool:
         self._readers.pop(connection).close()
@@ -126,7 +136,7 @@ def _line(reader: io.RawIOBase) -> bytes:
     return bytes(line)
 
 
-def _exactly(reader: io.RawIOBase, count: int) -> bytearray:
+def exactly(reader: io.RawIOBase, count: int) -> bytearray:
     read = bytearray(count)
     view = memoryview(read)
     while view:
@@ -141,7 +151,7 @@ def _call(question: dict[str, Any], reader: io.RawIOBase) -> Call:
     inputs: dict[str, list[npt.NDArray[np.float64]]] = {}
     for tensor in question["inputs"]:
         shape = tuple(tensor["shape"])
-        values = np.frombuffer(_exactly(reader, 8 * math.prod(shape)), dtype="<f8").reshape(shape)
+        values = np.frombuffer(exactly(reader, 8 * math.prod(shape)), dtype="<f8").reshape(shape)
         # A reference that changes its inputs would change what it is compared by.
         values.flags.writeable = False
         inputs.setdefault(tensor["name"], []).append(values)

@@ -7,6 +7,7 @@ import re
 import shutil
 import sys
 import tempfile
+from contextlib import nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Mapping, Sequence
@@ -146,7 +147,14 @@ class Judged:
             return _read(record, ended)
 
     def _run(
-        self, command: str, query: str | None, arguments: list[str], *, progress: bool = False, **options: Any
+        self,
+        command: str,
+        query: str | None,
+        arguments: list[str],
+        *,
+        progress: bool = False,
+        server: Server | None = None,
+        **options: Any,
     ) -> _command.Ended:
         """Runs a command on this, with its reference at hand."""
         if options.get("replay") is None:
@@ -154,8 +162,8 @@ class Judged:
         arguments = [*([query] if query is not None else []), *arguments, *options_of(options)]
         spec, task = self._written(), self._task()
         if task is None or not callable(task.reference):
-            return _command.run([command, *arguments, f"--spec={spec}"], progress=progress)
-        with Server(task.reference) as server:
+            return _command.run([command, *arguments, f"--spec={spec}"], server, progress)
+        with nullcontext(server) if server is not None else Server(task.reference) as server:
             served = spec.with_name(f"{spec.stem}.{server.path.parent.name}.toml")
             served.write_text(_with_reference(spec.read_text(encoding="utf-8"), server.program), encoding="utf-8")
             try:

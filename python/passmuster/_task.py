@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass, field
 from typing import Any, Literal, Mapping, Sequence, Union
 
+from ._errors import UsageError
 from ._reference import Reference
 
 #: A number, or an expression over parameters, `world` and `rank`, as in `"tokens * hidden"`.
@@ -142,3 +144,17 @@ class Task:
             ]
         table["tensor"] = [tensor._toml(name) for name, tensor in self.tensors.items()]
         return table
+
+
+def evaluated(extent: Expression, words: Mapping[str, int]) -> int:
+    """The value of a shape's expression on one rank."""
+    if isinstance(extent, int):
+        return extent
+    # Expressions of specifications that shapes have are those of C on unsigned numbers; of these, Python writes / in another way.
+    names = {"ceil_div": lambda a, b: -(-a // b), "min": min, "max": max}
+    if not re.fullmatch(r"[\w\s+\-*/%(),]*", extent):
+        raise UsageError(f"the shape `{extent}` can be had in Python only if it is made of + - * / %, ceil_div, min and max")
+    try:
+        return int(eval(extent.replace("/", "//"), {"__builtins__": {}}, {**names, **words}))
+    except Exception as error:
+        raise UsageError(f"the shape `{extent}` has no value: {error}") from None

@@ -20,7 +20,7 @@ from typing import Any, Callable, ClassVar, Iterator, Mapping, Sequence
 from . import _toml
 from ._errors import UsageError
 from ._spec import Argument, Buffer, Judged, pointer
-from ._task import DType, Task
+from ._task import DType, Task, evaluated
 
 #: The most calls of a launch function for one specification.
 MOST_CALLS = 4096
@@ -251,7 +251,7 @@ class TritonKernel(Judged):
         words = {**parameters, "world": world, "rank": rank}
         values: dict[str, Any] = {**words, "dtype": dtype}
         for name, tensor in self.task.tensors.items():
-            shape = tuple(_evaluated(extent, words) for extent in tensor.shape)
+            shape = tuple(evaluated(extent, words) for extent in tensor.shape)
             values[name] = Handle(book, name, NAMES[tensor.dtype or dtype], shape, book.address({"pointer": name}))
         for name in self.buffers:
             values[name] = Handle(book, name, "i32", None, book.address({"pointer": name}))
@@ -312,20 +312,6 @@ def triton(
         return TritonKernel(launch, task, worlds, dtypes, buffers or {}, contract or {}, name)
 
     return decorate
-
-
-def _evaluated(extent: int | str, words: Mapping[str, int]) -> int:
-    """The value of a shape's expression on one rank."""
-    if isinstance(extent, int):
-        return extent
-    # Expressions of specifications that shapes have are those of C on unsigned numbers; of these, Python writes / in another way.
-    names = {"ceil_div": lambda a, b: -(-a // b), "min": min, "max": max}
-    if not re.fullmatch(r"[\w\s+\-*/%(),]*", extent):
-        raise UsageError(f"the shape `{extent}` can be had in a launch function only if it is made of + - * / %, ceil_div, min and max")
-    try:
-        return int(eval(extent.replace("/", "//"), {"__builtins__": {}}, {**names, **words}))
-    except Exception as error:
-        raise UsageError(f"the shape `{extent}` has no value: {error}") from None
 
 
 class Recorder:

@@ -207,9 +207,22 @@ def test_references_of_the_tutorial_are_right() -> None:
     np.testing.assert_allclose(outputs["output"][0], 1, rtol=1e-6)
 
 
+def test_the_example_of_the_front_page_runs() -> None:
+    text = (Path(__file__).parents[2] / "README.md").read_text()
+    (block,) = [part.split("```")[0] for part in text.split("```python\n")[1:]]
+
+    class Kernel:
+        def __getitem__(self, grid: Any) -> Any:
+            return lambda *args, **options: kernels.one_shot[grid](*args, **options, BUG=False)
+
+    told: dict[str, Any] = {"task": task(), "buffers": BUFFERS, "kernel": Kernel()}
+    exec(compile(block, "README.md", "exec"), told)
+
+
 def test_the_readme_s_example_runs() -> None:
     text = (Path(__file__).parents[1] / "README.md").read_text()
-    (block,) = [part.split("```")[0] for part in text.split("```python\n")[1:]]
+    # The second is for mpirun: tests/test_check.py has the same.
+    block, _ = [part.split("```")[0] for part in text.split("```python\n")[1:]]
     told: dict[str, Any] = {}
     exec(compile(block, "README.md", "exec"), told)
     assert {case.split(":")[2] for case in told["one_shot"].cases()} == {"w=2", "w=4"}

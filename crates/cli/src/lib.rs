@@ -117,6 +117,8 @@ enum Command {
     Compile(compile::Compile),
     Completions(completions::Completions),
     #[command(hide = true)]
+    Check(Box<conform::Check>),
+    #[command(hide = true)]
     Worker(worker::Worker),
     #[cfg(feature = "bench")]
     #[command(hide = true)]
@@ -226,6 +228,7 @@ fn run(command: Command, registry: &Registry, sh: &Shell) -> anyhow::Result<Exit
         Command::Soak(command) => command.run(registry, sh),
         Command::Museum(command) => command.run(registry, sh),
         Command::Peers(command) => command.run(registry, sh),
+        Command::Check(command) => command.run(registry, sh),
         Command::Worker(command) => command.run(registry),
         #[cfg(feature = "bench")]
         Command::BenchWorker(command) => command.run(registry),

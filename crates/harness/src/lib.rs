@@ -15,6 +15,7 @@
 #![forbid(unsafe_code)]
 
 pub mod abi;
+pub mod callable;
 pub mod cargo_test;
 pub mod conformance;
 pub mod emulator;

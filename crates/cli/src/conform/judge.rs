@@ -10,7 +10,7 @@ use passmuster_harness::{
 };
 use passmuster_plan::machine::MachineError;
 
-use super::{Run, arguments::Cases, files::Files, selection::Replay};
+use super::{Run, arguments::Cases, callable::Called, files::Files, selection::Replay};
 use crate::{
     CANNOT_RUN,
     by_ranks::{self, ByRanks, RankMachine},
@@ -67,6 +67,9 @@ impl Cases {
         files: &Files,
         together: Process,
     ) -> anyhow::Result<Box<dyn Judging>> {
+        if let Some(socket) = &run.callable {
+            return Ok(Box::new(Called::connect(run, socket, self.deadline)?));
+        }
         if run.launch.has_ranks()
             && let Process::Coordinator(job, own) = together
         {

@@ -4,6 +4,7 @@
 //! prints it, `status` is what the command exits with.
 
 mod arguments;
+mod callable;
 mod files;
 mod github;
 mod judge;
@@ -44,6 +45,7 @@ use crate::{
 };
 
 pub(crate) use arguments::{TestGpu, Validate};
+pub(crate) use callable::Check;
 #[cfg(feature = "bench")]
 pub(crate) use merge::merged;
 
@@ -68,6 +70,8 @@ struct Run {
     coverage: Option<Arc<Coverage>>,
     lcov: Option<PathBuf>,
     launch: LaunchArgs,
+    /// Where the processes listen that make the calls, if a callable of theirs is judged and no kernel.
+    callable: Option<PathBuf>,
 }
 
 impl Run {
@@ -88,6 +92,7 @@ impl Run {
             coverage: None,
             lcov: None,
             launch: LaunchArgs::default(),
+            callable: None,
         }
     }
 

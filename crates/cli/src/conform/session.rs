@@ -7,7 +7,7 @@ use std::{
 
 use passmuster_harness::{
     conformance::{
-        Case, CaseId, Verdict, coverage,
+        Case, CaseId, Verdict, counted, coverage,
         report::{Assumed, Record, first_note, table, today},
     },
     emulator::{Interleaving, Profile},
@@ -76,7 +76,14 @@ impl Session<'_> {
         if cases.len() > 1 {
             let schedules = self.schedules.len();
             let foreign = !self.run.known.is_empty() && self.run.on == MachineKind::Emulator;
-            eprintln!("{}", if foreign { announced_foreign(cases, schedules) } else { announced(cases, schedules, self.run.on) });
+            eprintln!(
+                "{}",
+                match &self.run.callable {
+                    Some(_) => format!("{} of a callable", counted(cases.len(), "case")),
+                    None if foreign => announced_foreign(cases, schedules),
+                    None => announced(cases, schedules, self.run.on),
+                }
+            );
         }
         let unjudged: Vec<Case> = rest.iter().map(|&index| cases[index].clone()).collect();
         let (machine, _) = judge.all(&unjudged, &|(at, verdict)| journal.put(rest[at], verdict.clone()))?;
@@ -113,6 +120,10 @@ impl Session<'_> {
         record.source.modules = modules::modules_of(&run.registry, &run.library, &record.cases);
         record.notes.extend(record.selection.iter().map(|selection| first_note(cases.len(), record.seconds, selection)));
         record.notes.extend(run.known.iter().map(|known| known.note.clone()));
+        if run.callable.is_some() {
+            record.notes.push("a callable was judged by what its calls return and leave: races and accesses inside it are not seen".into());
+            return record;
+        }
         record.notes.extend((run.on == MachineKind::Emulator).then(|| uncounted(&run.known)).flatten());
         record.notes.extend(table::unchecked_paths(&record.cases));
         record.notes.push(match run.on {

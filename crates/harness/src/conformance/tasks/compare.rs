@@ -8,7 +8,8 @@ use passmuster_plan::{
 
 use super::dtype_of;
 
-/// Of how many elements the bound is as large as what it bounds.
+/// Of how many elements the bound is as large as what it bounds, of those that have one. An author who says that an output may be anything knows that it is not
+/// judged.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Vacuous {
     elements: u64,
@@ -17,12 +18,13 @@ pub(super) struct Vacuous {
 
 impl Vacuous {
     fn add(&mut self, allowed: Allowed, magnitude: f64) {
-        self.of += 1;
-        self.elements += u64::from(match allowed {
+        let is_vacuous = match allowed {
             Allowed::Rounded(_) => false,
             Allowed::Within(value, bound) => bound > 0.0 && bound >= magnitude.max(value.abs()),
-            Allowed::Anything => true,
-        });
+            Allowed::Anything => return,
+        };
+        self.of += 1;
+        self.elements += u64::from(is_vacuous);
     }
 
     /// Why little was judged: of more than half of the elements anything near zero would pass.
@@ -103,4 +105,21 @@ fn place(shape: &[u64], mut at: u64) -> String {
     }
     indices.reverse();
     format!("[{}]", indices.join(", "))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// If this fails, a task whose outputs are mostly unspecified is never judged.
+    #[test]
+    fn what_may_be_anything_is_not_counted() {
+        let mut vacuous = Vacuous::default();
+        (0..9).for_each(|_| vacuous.add(Allowed::Anything, 1.0));
+        vacuous.add(Allowed::Within(2.0, 0.1), 2.0);
+        assert_eq!(vacuous.reason(), None);
+        (0..2).for_each(|_| vacuous.add(Allowed::Within(2.0, 2.0), 2.0));
+        let reason = vacuous.reason().unwrap();
+        assert!(reason.starts_with("of 2 of 3 elements"), "{reason}");
+    }
 }
