@@ -156,18 +156,18 @@ impl<S: Read + Write> Callables<S> {
         let mut places = Vec::new();
         let mut number = 0;
         for (rank, launch) in launches.iter().enumerate() {
-            let (part, of_rank, call) = part(layout, launch).map_err(|reason| MachineError::Invalid { reason })?;
-            number = call;
+            let asked = Asked::of(layout, launch).map_err(|reason| MachineError::Invalid { reason })?;
+            number = asked.call;
             let late = late.iter().filter(|(of, _)| *of == rank).map(|(_, microseconds)| microseconds).sum();
-            parts.push(Part { late, ..part });
-            places.push(of_rank);
+            parts.push(Part { late, ..asked.part });
+            places.push(asked.places);
         }
         let question =
             Question { entry: launches[0].entry.clone(), call: number, deadline: deadline.as_secs_f64(), guard: GUARD, ranks: parts };
         let mut sent = serde_json::to_vec(&question).expect("a question is plain data");
         sent.push(b'\n');
         for (memory, places) in ranks.iter().zip(&places) {
-            places.iter().for_each(|&(from, to)| sent.extend_from_slice(&memory[from..to]));
+            places.iter().for_each(|place| sent.extend_from_slice(&memory[place.clone()]));
         }
         let start = Instant::now();
         let mut exchange = || -> io::Result<Answer> {
@@ -180,7 +180,7 @@ impl<S: Read + Write> Callables<S> {
             if answer.failed.is_empty() {
                 let memories = &mut self.groups[group].ranks;
                 for (memory, places) in memories.iter_mut().zip(&places) {
-                    places.iter().try_for_each(|&(from, to)| self.stream.read_exact(&mut memory[from..to]))?;
+                    places.iter().try_for_each(|place| self.stream.read_exact(&mut memory[place.clone()]))?;
                 }
             }
             Ok(answer)
@@ -197,26 +197,37 @@ impl<S: Read + Write> Callables<S> {
     }
 }
 
-/// One rank's part of a call, where its tensors lie in its memory with their guards, and the number of the call.
-///
-/// A launch's arguments are the addresses of the tensors, then the values of parameters, and last the number of the call.
-fn part(layout: &Layout, launch: &Launch) -> Result<(Part, Vec<(usize, usize)>, u64), String> {
-    let (mut capacities, mut places, mut parameters) = (Vec::new(), Vec::new(), Vec::new());
-    for arg in &launch.args {
-        match arg {
-            Arg::Address(Region { buffer, .. }) => {
-                let of_name = layout.buffers().find(|(spec, _)| spec.name == *buffer);
-                let (spec, offset) = of_name.ok_or_else(|| format!("no buffer `{buffer}`"))?;
-                let (from, to) = (offset - GUARD, offset + spec.bytes + GUARD);
-                places.push((from as usize, to as usize));
-                capacities.push(spec.bytes);
+/// What a launch asks of a rank.
+struct Asked {
+    part: Part,
+    /// Where its tensors lie in its memory, with their guards.
+    places: Vec<Range<usize>>,
+    /// The number of the call.
+    call: u64,
+}
+
+impl Asked {
+    /// A launch's arguments are the addresses of the tensors, then the values of parameters, and last the number of the call.
+    ///
+    /// # Errors
+    /// Another argument, or a tensor that has no buffer.
+    fn of(layout: &Layout, launch: &Launch) -> Result<Asked, String> {
+        let (mut capacities, mut places, mut parameters) = (Vec::new(), Vec::new(), Vec::new());
+        for arg in &launch.args {
+            match arg {
+                Arg::Address(Region { buffer, .. }) => {
+                    let of_name = layout.buffers().find(|(spec, _)| spec.name == *buffer);
+                    let (spec, offset) = of_name.ok_or_else(|| format!("no buffer `{buffer}`"))?;
+                    places.push((offset - GUARD) as usize..(offset + spec.bytes + GUARD) as usize);
+                    capacities.push(spec.bytes);
+                }
+                Arg::U64(number) => parameters.push(*number),
+                other => return Err(format!("an argument of a callable is {other:?}")),
             }
-            Arg::U64(number) => parameters.push(*number),
-            other => return Err(format!("an argument of a callable is {other:?}")),
         }
+        let call = parameters.pop().ok_or("a launch without the number of its call")?;
+        Ok(Asked { part: Part { parameters, capacities, late: 0 }, places, call })
     }
-    let call = parameters.pop().ok_or("a launch without the number of its call")?;
-    Ok((Part { parameters, capacities, late: 0 }, places, call))
 }
 
 /// What the failures of ranks come to: who died or raised says more than who was kept waiting by that.
