@@ -245,7 +245,7 @@ class TritonKernel(Judged):
                 for values in combinations:
                     yield world, rank, dict(zip(self.task.parameters, values))
 
-    def _launched(self, dtype: DType, world: int, rank: int, parameters: dict[str, int]) -> list[Launched]:
+    def _launched(self, dtype: DType, world: int, rank: int, parameters: Mapping[str, int]) -> list[Launched]:
         """What the launch function launches on one rank."""
         book = Book()
         words = {**parameters, "world": world, "rank": rank}

@@ -41,6 +41,7 @@ fn documents() -> Vec<(String, String)> {
 fn reader(document: &str, block: &Block) -> Option<&'static str> {
     match &*block.language {
         "rust" if document.starts_with("crates/") => Some("rustdoc: it is the head of a crate"),
+        "python" if ["README.md", "python/README.md"].contains(&document) => Some("tests of the package"),
         "toml" if ["docs/reference/specification.md", "docs/reference/tasks.md"].contains(&document) => Some("the tests below"),
         "toml" if document == "docs/tutorial-algorithm.md" => Some("examples/own_kernel/tests/tutorial.rs"),
         "json" if document == "docs/reference/tasks.md" => Some("a test below"),
@@ -98,9 +99,14 @@ fn words(line: &str) -> Vec<String> {
 
 /// The arguments of passmuster's commands in a document, in blocks and in sentences, each with its line.
 fn commands(document: &str) -> Vec<(usize, Vec<String>)> {
-    let (mut commands, mut fenced) = (Vec::new(), false);
+    let (mut commands, mut fenced, mut is_python) = (Vec::new(), false, false);
     for (number, line) in (1..).zip(document.lines()) {
         fenced ^= line.trim_start().starts_with("```");
+        is_python = fenced && (is_python || line.trim_start().starts_with("```python"));
+        // There it is the name of a package.
+        if is_python {
+            continue;
+        }
         let spans: Vec<&str> = if fenced { vec![line] } else { line.split('`').skip(1).step_by(2).collect() };
         for span in spans {
             for start in ["cargo xtask ", "passmuster "] {

@@ -57,7 +57,7 @@ pub struct Question {
 pub struct Part {
     /// The values of the task's parameters, in its order.
     pub parameters: Vec<u64>,
-    /// Of each tensor, in the task's order, the bytes of its buffer: so many follow the question, and [`Question::guard`] more on either side. A tensor lies at
+    /// Of each tensor, in the task's order, the bytes of its buffer: they follow the question, with [`Question::guard`] more on either side. A tensor lies at
     /// the start of its buffer, which is as large as that of the largest call.
     pub capacities: Vec<u64>,
     /// How late it comes, in microseconds.

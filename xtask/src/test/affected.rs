@@ -133,7 +133,7 @@ const SHOWN: Run = Run::Target { package: "passmuster", target: "pages", only: "
 const RULES: &[Rule] = &[
     // The Python package, whose README is a document, too.
     Rule {
-        paths: &["python/**", "examples/python/**"],
+        paths: &["python/**", "examples/python/**", "examples/grade/**"],
         runs: &[Run::Step(Step::Python), target("xtask", "documents")],
         leaves: "",
         why: "a package that nothing here depends on, and its examples",
@@ -571,7 +571,10 @@ mod tests {
         assert_eq!(selection.filter(), expected);
         assert_eq!(selection.targets.iter().collect::<Vec<_>>(), ["--test=documents", "--test=pages"]);
         assert_eq!(selection.steps, [Step::Formatting, Step::Tests, Step::Documents, Step::Records, Step::Tidiness].into());
-        assert_eq!(selection.left_out(), [Step::Lints, Step::Examples, Step::Ptx, Step::OwnPtx, Step::Archives, Step::Dependencies]);
+        assert_eq!(
+            selection.left_out(),
+            [Step::Lints, Step::Examples, Step::Python, Step::Ptx, Step::OwnPtx, Step::Archives, Step::Dependencies]
+        );
     }
 
     #[test]

@@ -1,0 +1,4 @@
+"""Refused: an endless loop."""
+
+while True:
+    pass

