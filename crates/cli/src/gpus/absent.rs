@@ -14,6 +14,10 @@ const WITHOUT: &str = "this command was built without the feature `gpu`";
 
 pub(crate) unsafe fn prepare_process() {}
 
+pub(crate) fn open(_: &Gpus, _: Library, _: Option<Watch>) -> Result<Box<dyn Machine>, String> {
+    Err(WITHOUT.into())
+}
+
 pub(crate) fn open_for_cases(_: &Registry, _: &Gpus, _: Library, _: Option<Watch>) -> Result<Box<dyn Machine>, String> {
     Err(WITHOUT.into())
 }

@@ -14,11 +14,9 @@ use passmuster_plan::library::Library;
 use crate::{memory, units};
 
 #[cfg(not(feature = "gpu"))]
-pub(crate) use absent::{open_for_cases, open_rank, prepare_process};
-#[cfg(feature = "bench")]
-pub(crate) use built::open;
+pub(crate) use absent::{open, open_for_cases, open_rank, prepare_process};
 #[cfg(feature = "gpu")]
-pub(crate) use built::{open_for_cases, open_rank, prepare_process};
+pub(crate) use built::{open, open_for_cases, open_rank, prepare_process};
 
 /// Called with whether devices are at work.
 pub(crate) type Watch = Arc<dyn Fn(bool) + Send + Sync>;
