@@ -91,7 +91,7 @@ fn links_between_documents_lead_somewhere() {
         let mut fenced = false;
         for (number, line) in (1..).zip(text.lines()) {
             fenced ^= line.starts_with("```");
-            for link in links(line).into_iter().filter(|_| !fenced) {
+            for link in links(line).filter(|_| !fenced) {
                 count += 1;
                 let (file, anchor) = link.split_once('#').unwrap_or((link, ""));
                 let target = if file.is_empty() { root().join(path) } else { folder.join(file) };

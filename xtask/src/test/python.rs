@@ -81,10 +81,11 @@ pub(super) fn passes(sh: &Shell, python: &str, target: &Path) -> anyhow::Result<
         return Ok(false);
     }
     cmd!(sh, "{inside} -m pip install --quiet --disable-pip-version-check --no-deps --force-reinstall {wheel}").quiet().run()?;
-    // The package that was installed, not the sources beside it.
+    // The package that was installed, not the sources beside it. pyright is a program of its own, and does not know which Python starts it.
+    let itself = inside.to_string_lossy();
     let steps: [(&str, &[&str]); 4] = [
         ("python", &["-m", "mypy"]),
-        ("python", &["-m", "pyright"]),
+        ("python", &["-m", "pyright", "--pythonpath", &itself]),
         ("python", &["-m", "pytest", "-q", "-n", "2"]),
         ("examples/python", &["-m", "pytest", "-q", "-n", "2"]),
     ];
