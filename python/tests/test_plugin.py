@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from importlib.metadata import entry_points
 from pathlib import Path
 
 import pytest
@@ -25,8 +26,12 @@ def kernels(pytester: pytest.Pytester) -> pytest.Pytester:
     return pytester
 
 
+#: What loads the plug-in where the package is not installed: pytest finds it by itself otherwise.
+LOADS_IT = [] if any(entry.name == "passmuster" for entry in entry_points(group="pytest11")) else ["-p", "passmuster.pytest_plugin"]
+
+
 def run(pytester: pytest.Pytester, *arguments: str) -> pytest.RunResult:
-    return pytester.runpytest_subprocess("-p", "passmuster.pytest_plugin", *arguments)
+    return pytester.runpytest_subprocess(*LOADS_IT, *arguments)
 
 
 def test_cases_are_items(kernels: pytest.Pytester) -> None:
