@@ -9,7 +9,6 @@ The exit status is 1 if anything was found.
 from __future__ import annotations
 
 import argparse
-import json
 import os
 import sys
 from pathlib import Path
@@ -28,14 +27,6 @@ def summed(call: pm.Call) -> Any:
     return sum(inputs), sum(map(np.abs, inputs))
 
 
-def tensors(taken: str, given: str, **promises: Any) -> dict[str, pm.Tensor]:
-    return {"input": pm.input(taken), "output": pm.output(given, **promises)}
-
-
-#: Each rank may round once for every other that it adds.
-ADDED = pm.Bound(operations="world", roundings="world")
-
-
 def parts(array: Any, world: int) -> list[Any]:
     return np.split(array, world)
 
@@ -50,26 +41,23 @@ def exchanged(call: pm.Call) -> pm.Outputs:
     return {"output": [np.concatenate([rows[rank] for rows in of_rank]) for rank in range(call.world)]}
 
 
-ALL_REDUCE = pm.Task(
-    "all_reduce",
-    lambda call: {"output": summed(call)},
-    tensors("elements", "elements", contract=ADDED, same_on_all_ranks=True),
-    {"elements": SIZES},
-)
-ALL_GATHER = pm.Task(
-    "all_gather",
-    lambda call: {"output": np.concatenate(call.inputs["input"])},
-    tensors("elements", "elements * world", contract=pm.Bits(), same_on_all_ranks=True),
-    {"elements": SIZES},
-)
-REDUCE_SCATTER = pm.Task("reduce_scatter", scattered, tensors("elements * world", "elements", contract=ADDED), {"elements": SIZES})
-ALL_TO_ALL = pm.Task("all_to_all", exchanged, tensors("elements * world", "elements * world", contract=pm.Bits()), {"elements": SIZES})
-BROADCAST = pm.Task(
-    "broadcast",
-    lambda call: {"output": call.inputs["input"][0]},
-    tensors("elements", "elements", contract=pm.Bits(), same_on_all_ranks=True),
-    {"elements": SIZES},
-)
+def tasks(dtype: pm.DType, sizes: list[int]) -> dict[str, pm.Task]:
+    """What each collective is to do. Ranks may add in the elements' own type: gloo does, and NCCL from rank to rank."""
+    added = pm.Bound(operations="world", accumulator=dtype)
+    parameters = {"elements": sizes}
+
+    def task(name: str, reference: Any, taken: str, given: str, contract: pm.Contract, same: bool = False) -> pm.Task:
+        tensors = {"input": pm.input(taken), "output": pm.output(given, contract=contract, same_on_all_ranks=same)}
+        return pm.Task(name, reference, tensors, parameters)
+
+    of_all = [
+        task("all_reduce", lambda call: {"output": summed(call)}, "elements", "elements", added, True),
+        task("broadcast", lambda call: {"output": call.inputs["input"][0]}, "elements", "elements", pm.Bits(), True),
+        task("all_gather", lambda call: {"output": np.concatenate(call.inputs["input"])}, "elements", "elements * world", pm.Bits(), True),
+        task("reduce_scatter", scattered, "elements * world", "elements", added),
+        task("all_to_all", exchanged, "elements * world", "elements * world", pm.Bits()),
+    ]
+    return {of.name: of for of in of_all}
 
 
 def all_reduce(input: torch.Tensor, output: torch.Tensor) -> None:
@@ -94,7 +82,7 @@ def broadcast(input: torch.Tensor, output: torch.Tensor) -> None:
     dist.broadcast(output, 0)
 
 
-def symmetric(name: str) -> Callable[..., None]:
+def symmetric(name: str, most: int) -> Callable[..., None]:
     """An operation of PyTorch's symmetric memory, on a buffer that all calls share."""
     import torch.distributed._symmetric_memory as symm_mem  # pyright: ignore[reportMissingImports]
 
@@ -104,7 +92,7 @@ def symmetric(name: str) -> Callable[..., None]:
 
     def called(input: torch.Tensor, output: torch.Tensor) -> None:
         if input.dtype not in buffers:
-            buffers[input.dtype] = symm_mem.empty(max(SIZES), dtype=input.dtype, device=device)
+            buffers[input.dtype] = symm_mem.empty(most, dtype=input.dtype, device=device)
             symm_mem.rendezvous(buffers[input.dtype], group)
         shared = buffers[input.dtype][: input.numel()]
         shared.copy_(input)
@@ -127,21 +115,25 @@ def main() -> int:
         torch.cuda.set_device(int(os.environ["LOCAL_RANK"]))
         device = "cuda"
     dist.init_process_group(options.backend)
-    subjects: list[tuple[Callable[..., None], pm.Task]] = [(all_reduce, ALL_REDUCE), (broadcast, BROADCAST), (all_gather, ALL_GATHER)]
-    if options.backend == "nccl":
-        # gloo has neither.
-        subjects += [(reduce_scatter, REDUCE_SCATTER), (all_to_all, ALL_TO_ALL)]
+    # gloo has neither of the last two.
+    subjects: list[tuple[Callable[..., None], str, list[int]]] = [
+        (fn, fn.__name__, SIZES)
+        for fn in (all_reduce, broadcast, all_gather, reduce_scatter, all_to_all)[: 5 if options.backend == "nccl" else 3]
+    ]
     if options.symmetric:
-        subjects += [(symmetric(name), ALL_REDUCE) for name in ("one_shot_all_reduce", "two_shot_all_reduce_")]
+        # They take whole words.
+        even = [size * 2 for size in SIZES]
+        subjects += [(symmetric(name, max(even)), "all_reduce", even) for name in ("one_shot_all_reduce", "two_shot_all_reduce_")]
     passed = True
-    for fn, task in subjects:
-        report = pm.check(fn, task, dtypes=options.dtypes, device=device, deadline=20)
-        passed &= bool(report)
-        if dist.get_rank() == 0:
-            print(f"{options.backend} {fn.__name__}: {report.text}", flush=True)
-            if options.json:
-                options.json.mkdir(parents=True, exist_ok=True)
-                (options.json / f"{options.backend}-{fn.__name__}.json").write_text(json.dumps(report.record, indent=1) + "\n")
+    for fn, name, sizes in subjects:
+        for dtype in options.dtypes:
+            report = pm.check(fn, tasks(dtype, sizes)[name], dtypes=[dtype], device=device, deadline=20)
+            passed &= bool(report)
+            if dist.get_rank() == 0:
+                print(f"{options.backend}: {report.text}", flush=True)
+                if options.json:
+                    options.json.mkdir(parents=True, exist_ok=True)
+                    report.to_json(options.json / f"{options.backend}-{fn.__name__}-{dtype}.json")
     dist.destroy_process_group()
     return 0 if passed else 1
 

@@ -16,6 +16,7 @@ import signal
 import subprocess
 import sys
 import time
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Mapping, Sequence
@@ -59,7 +60,7 @@ def missing() -> tuple[str, ...]:
     if _landlock_version() < 1:
         lacks.append("files: this kernel has no landlock, so it may write where you may")
     if not _namespaces():
-        lacks.append("network: unshare is refused here")
+        lacks.append("network, and processes that outlive the first: unshare is refused here")
     return tuple(lacks)
 
 
@@ -88,8 +89,7 @@ def run(arguments: Sequence[str], folder: Path, limits: Limits, environment: Map
                 del printed[: -(1 << 16)]
                 if time.monotonic() > end:
                     raise Stopped(f"it took more than {limits.seconds:g} s")
-                started = _descendants(process.pid)
-                if started > limits.processes:
+                if len(_descendants(process.pid)) > limits.processes:
                     raise Stopped(f"it started more than {limits.processes} processes")
                 time.sleep(EVERY)
             printed += process.stdout.read() or b""
@@ -129,22 +129,24 @@ def _children() -> dict[int, list[int]]:
     return children
 
 
-def _descendants(first: int) -> int:
-    """How many processes a process has started, directly or not."""
-    children, found, left = _children(), 0, [first]
+def _descendants(first: int) -> list[int]:
+    """The processes that a process has started, directly or not."""
+    children, found, left = _children(), [], [first]
     while left:
         started = children.get(left.pop(), [])
-        found += len(started)
+        found += started
         left += started
     return found
 
 
 def _kill(process: subprocess.Popen[bytes]) -> None:
-    """Ends a process and all of its session; the first of a namespace takes all others with it."""
-    try:
+    """Ends a process, those that it started, and all of its session; the first of a namespace takes all others with it."""
+    started = _descendants(process.pid)
+    with suppress(ProcessLookupError):
         os.killpg(process.pid, signal.SIGKILL)
-    except ProcessLookupError:
-        pass
+    for pid in started:
+        with suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGKILL)
     process.wait()
 
 

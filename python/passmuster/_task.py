@@ -35,7 +35,7 @@ class Bound:
     """
 
     operations: Expression = 0
-    roundings: Expression = 1
+    roundings: int = 1
     accumulator: DType = "f32"
 
     def _toml(self) -> dict[str, Any]:

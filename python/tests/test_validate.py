@@ -6,7 +6,6 @@ import json
 import os
 import signal
 import sys
-import threading
 from pathlib import Path
 from typing import Any
 
@@ -100,7 +99,7 @@ def test_options_are_the_command_s() -> None:
     [
         (lambda call: {"output": 0}, "no `residual_out`"),
         (lambda call: {**norm.reference(call), "gamma": 0}, "`gamma`, which is no output of norm; outputs are residual_out, output"),
-        (lambda call: {**norm.reference(call), "output": np.zeros(3)}, r"`output` of shape \[3\] on rank 0, expected \[1, 64\]"),
+        (lambda call: {**norm.reference(call), "output": np.zeros(3)}, r"`output` of shape \[3\] on rank 0, expected \[\d, \d+\]"),
         (lambda call: {**norm.reference(call), "output": [np.zeros((1, 64))]}, "1 arrays of `output`, expected one for each of 2 ranks"),
         (lambda call: 5, "returned int, expected a dict of outputs"),
         (lambda call: 1 / 0, "division by zero"),
@@ -157,16 +156,18 @@ def test_specifications_are_read_from_files() -> None:
 
 
 def test_an_interrupt_leaves_a_partial_report() -> None:
-    def slow(call: pm.Call) -> pm.Outputs:
+    asked = 0
+
+    def interrupted(call: pm.Call) -> pm.Outputs:
+        nonlocal asked
+        asked += 1
+        if asked == 60:
+            # Some cases have been judged by then: each asks a few times.
+            os.kill(os.getpid(), signal.SIGINT)
         return norm.reference(call)
 
-    timer = threading.Timer(3, lambda: os.kill(os.getpid(), signal.SIGINT))
-    timer.start()
-    try:
-        with pytest.raises(pm.Interrupted) as raised:
-            norm.spec(slow, worlds=[2, 4]).validate("merge", schedules=1000)
-    finally:
-        timer.cancel()
+    with pytest.raises(pm.Interrupted) as raised:
+        norm.spec(interrupted, worlds=[2, 4]).validate("merge")
     assert isinstance(raised.value, KeyboardInterrupt)
     report = raised.value.report
     assert report is not None and report.partial and report.record["partial"]["of"] > len(report)

@@ -2,4 +2,4 @@
 
 from pathlib import Path
 
-Path(__file__).with_name("task.py").write_text("task = None\n")
+Path(__file__).with_name("written_by_a_candidate").write_text("no\n")
